@@ -1,0 +1,8 @@
+#pragma once
+
+#include "deltanet/error.h"
+#include "deltanet/recurrence.h"
+#include "deltanet/reference.h"
+#include "deltanet/rows.h"
+#include "deltanet/runtime.h"
+#include "deltanet/tensor.h"

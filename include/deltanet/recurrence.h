@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deltanet/rows.h"
+#include "deltanet/tensor.h"
+
+// Forward, backward and reference of every row of the DGPS table. All tensors are float32.
+//
+// Shapes: B batch, T tokens, H key heads, U value heads (a multiple of H), K key and V value dimension, N sequences
+// (B, or the number of packed sequences). The state S is [K,V] per value head. g, g_atk are log decays, <= 0.
+
+namespace deltanet {
+
+struct Inputs {
+  Tensor q, k;              // [B,T,H,K]
+  Tensor v;                 // [B,T,U,V]
+  Tensor g;                 // log decay: scalar [B,T,U], diagonal [B,T,U,K], constant [U]
+  Tensor beta;              // [B,T,U]
+  Tensor beta_erase, d;     // Comba: [B,T,U], [H]
+  Tensor g_atk, beta_atk;   // [B,T,H]; absent: no decay, gain 1
+  Tensor log_atk_scale;     // [H]
+  Tensor ridge;             // [H,K]; RLS without P0: [H]
+  Tensor a, b, kk, eta;     // DPLR factors [B,T,H,K]
+  Tensor S0, A0, P0, G0;    // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
+  std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences into B = 1; empty: N = B
+};
+
+struct Outputs {
+  Tensor o;                                    // [B,T,U,V]
+  Tensor S_final, A_final, P_final, G_final;   // like S0, A0, P0, G0
+};
+
+// A named member of Inputs or Outputs; the tables drive validation, the bindings and the tests.
+template <class Group>
+struct Arg {
+  std::string_view name;
+  Tensor Group::*member;
+};
+std::span<const Arg<Inputs>> input_args();
+std::span<const Arg<Outputs>> output_args();
+
+struct Shape {
+  int64_t B = 0, T = 0, H = 0, U = 0, K = 0, V = 0, N = 0;
+};
+
+enum class Mode { kChunk, kRecurrent };
+
+struct Options {
+  Mode mode = Mode::kChunk;
+  int threads = 0;            // 0: the default of the machine
+  bool check_values = false;  // also scan the inputs for NaN, infinities and positive log decays
+};
+
+// Checks ranks and sizes of the inputs against the spec and each other; throws Error naming the argument.
+Shape infer_shape(const Spec& spec, const Inputs& inputs);
+
+// The shape that an input or output must have for this spec; empty when the spec does not use it. Used to allocate.
+std::vector<int64_t> input_shape(const Spec& spec, std::string_view name, const Shape& shape);
+std::vector<int64_t> output_shape(const Spec& spec, std::string_view name, const Shape& shape);
+
+// o and the final states. Outputs without data are not written; final states may alias the initial ones.
+void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, const Options& options = {});
+
+// Gradients of sum(o*do) + sum(S_final*dS_final) + ... with respect to the inputs. An absent upstream gradient is zero;
+// a gradient without data is not computed. Gradients are overwritten, not accumulated.
+void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, const Inputs& gradients,
+              const Options& options = {});
+
+}  // namespace deltanet

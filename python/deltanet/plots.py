@@ -1,0 +1,264 @@
+"""Pictures of what the benchmarks wrote.
+
+    python -m deltanet.plots kernels kernels.json [-o kernels.png]
+
+`kernels` takes the file that ``deltanet bench kernels --json FILE`` wrote and draws time and tokens per second against
+the length, forward and forward+backward. The ending of the output file chooses the format (png, svg, pdf).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+__all__ = ["PlotError", "load_kernels", "plot_kernels"]
+
+DIRECTIONS = ("forward", "forward+backward")
+
+# The colours of Okabe and Ito, which people with any colour vision can tell apart (the purple is darker, so that its label
+# can be read). A preconditioned row has the colour of its base and another dash.
+BLUE, VERMILLION, PURPLE, GREEN, GREY = "#0072B2", "#D55E00", "#AA4499", "#009E73", "#555555"
+SKY, ORANGE, BLACK = "#56B4E9", "#E69F00", "#000000"
+SOLID, DASHED, DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))
+STYLES = {
+    "gdn": (BLUE, SOLID),
+    "pgdn": (BLUE, DASHED),
+    "gdn_distinct_keys": (BLUE, DOTTED),
+    "kda": (VERMILLION, SOLID),
+    "pkda": (VERMILLION, DASHED),
+    "dplr": (PURPLE, SOLID),
+    "mesa": (GREEN, SOLID),
+    "linear_attn": (GREY, SOLID),
+}
+OTHER_STYLES = [(color, dash) for dash in (SOLID, DASHED, DOTTED) for color in (SKY, ORANGE, BLACK)]
+
+
+class PlotError(ValueError):
+    """A file that cannot be plotted; the text names the file and what is wrong with it."""
+
+
+def load_kernels(path: str | Path) -> dict:
+    """The document of ``deltanet bench kernels --json``, checked."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise PlotError(f"{path}: is not a text file; expected JSON") from None
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise PlotError(f"{path}: is not JSON ({error})") from None
+    given = document.get("benchmark") if isinstance(document, dict) else None
+    if given != "kernels":
+        raise PlotError(f"{path}: has benchmark {given!r}; expected a file of `deltanet bench kernels --json`")
+    results = document.get("results")
+    if not isinstance(results, list):
+        raise PlotError(f"{path}: has no list of results")
+    for index, result in enumerate(results):
+        _check_result(path, index, result)
+    if not _series(document):
+        raise PlotError(f"{path}: has no correct results to plot")
+    return document
+
+
+def plot_kernels(document: dict, output: str | Path) -> None:
+    """Draws a document of load_kernels into a file."""
+    plt = _pyplot()
+    series = _series(document)
+    directions = [d for d in DIRECTIONS if any(direction == d for _, direction in series)]
+    figure, axes = plt.subplots(
+        2,
+        len(directions),
+        figsize=(6.4 * len(directions), 8.4),
+        sharex=True,
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+    )
+    styles = _styles(series)
+    for column, direction in enumerate(directions):
+        lines = {row: points for (row, d), points in series.items() if d == direction}
+        _draw_panel(axes[0][column], lines, styles, ("median_ms", "p10_ms", "p90_ms"))
+        _draw_panel(axes[1][column], lines, styles, ("tokens_per_s", None, None))
+        axes[0][column].set_title(direction, loc="left", fontweight="bold", fontsize=11)
+        axes[1][column].set_xlabel("tokens per sequence")
+    axes[0][0].set_ylabel("time, ms (median; band: 10th to 90th percentile)")
+    axes[1][0].set_ylabel("tokens per second")
+    figure.suptitle(_title(document), x=0.01, ha="left", fontsize=10, color=GREY)
+    figure.canvas.draw()  # places the axes, which the labels need
+    for row_of_axes, key in zip(axes, ("median_ms", "tokens_per_s")):
+        for ax, direction in zip(row_of_axes, directions):
+            ends = {row: points[-1] for (row, d), points in series.items() if d == direction}
+            _label_ends(ax, {row: (point["length"], point[key]) for row, point in ends.items()}, styles)
+    try:
+        figure.savefig(output, dpi=150)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{output}: cannot be written ({error})") from None
+    finally:
+        plt.close(figure)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m deltanet.plots", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="PLOT")
+    kernels = commands.add_parser("kernels", help="time and speed against length")
+    kernels.add_argument("file", help="what `deltanet bench kernels --json FILE` wrote")
+    kernels.add_argument("-o", "--output", help="the picture (default: FILE with the ending .png)")
+    args = parser.parse_args(argv)
+    output = args.output or str(Path(args.file).with_suffix(".png"))
+    try:
+        plot_kernels(load_kernels(args.file), output)
+    except PlotError as error:
+        print(f"plots: {error}", file=sys.stderr)
+        return 1
+    print(output)
+    return 0
+
+
+def _pyplot():
+    try:
+        import matplotlib
+    except ImportError:
+        raise PlotError("matplotlib is not installed; run: pip install matplotlib") from None
+    matplotlib.use("Agg")  # files only: works without a display
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def _check_result(path, index, result):
+    where = f"{path}: result {index}"
+    if not isinstance(result, dict):
+        raise PlotError(f"{where}: is {type(result).__name__}; expected an object")
+    if result.get("direction") not in DIRECTIONS:
+        raise PlotError(f"{where}: has direction {result.get('direction')!r}; expected one of {', '.join(DIRECTIONS)}")
+    if not isinstance(result.get("row"), str):
+        raise PlotError(f"{where}: has row {result.get('row')!r}; expected a name")
+    if not result.get("correct", True):
+        return  # has no times
+    for key in ("length", "median_ms", "p10_ms", "p90_ms", "tokens_per_s"):
+        value = result.get(key)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value <= 0:
+            raise PlotError(f"{where}: has {key} {value!r}; expected a positive number")
+
+
+def _series(document):
+    """{(row, direction): results by increasing length}, rows in the order of the file."""
+    series = {}
+    for result in document["results"]:
+        if result.get("correct", True):
+            series.setdefault((result["row"], result["direction"]), []).append(result)
+    return {key: sorted(points, key=lambda point: point["length"]) for key, points in series.items()}
+
+
+def _styles(series):
+    styles, others = {}, iter(OTHER_STYLES * len(series))
+    for row, _ in series:
+        if row not in styles:
+            styles[row] = STYLES[row] if row in STYLES else next(others)
+    return styles
+
+
+def _title(document):
+    machine, shape = document.get("machine", {}), document.get("shape", {})
+    threads = machine.get("threads")
+    parts = [
+        machine.get("cpu"),
+        machine.get("simd_target"),
+        f"{threads} thread{'' if threads == 1 else 's'}" if threads else None,
+        " ".join(f"{name}={shape[name]}" for name in "BHUKV" if name in shape),
+        f"deltanet {machine['deltanet']}" if "deltanet" in machine else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _draw_panel(ax, lines, styles, keys):
+    key, low, high = keys
+    for row, points in lines.items():
+        color, dash = styles[row]
+        lengths = [point["length"] for point in points]
+        ax.plot(lengths, [point[key] for point in points], color=color, linestyle=dash, linewidth=1.6,
+                marker="o", markersize=3, label=row)
+        if low:
+            ax.fill_between(lengths, [point[low] for point in points], [point[high] for point in points],
+                            color=color, alpha=0.15, linewidth=0)
+    lengths = sorted({point["length"] for points in lines.values() for point in points})
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xticks(lengths, [_length_text(length) for length in lengths])
+    ax.minorticks_off()
+    ax.yaxis.set_major_formatter(lambda value, _: _number_text(value))
+    _readable_ticks(ax)
+    ax.margins(x=0.03)
+    ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _readable_ticks(ax):
+    """1, 2 and 5 in every decade where few decades are seen, powers of ten otherwise."""
+    from matplotlib.ticker import LogLocator
+
+    low, high = ax.get_ylim()
+    subs = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
+    ax.yaxis.set_major_locator(LogLocator(base=10, subs=subs, numticks=20))
+
+
+def _label_ends(ax, ends, styles):
+    """Names every line at its right end; labels that would overlap are moved apart and tied to their line."""
+    to_axes = ax.transData + ax.transAxes.inverted()
+    height = ax.get_window_extent().height
+    gap = 11.5 * ax.figure.dpi / 72 / height  # one line of text
+    positions = {row: to_axes.transform(point) for row, point in ends.items()}
+    order = sorted(ends, key=lambda row: positions[row][1])
+    heights = _spread([positions[row][1] for row in order], gap)
+    for row, y in zip(order, heights):
+        color, _ = styles[row]
+        at = positions[row]
+        ax.annotate(
+            row,
+            xy=(at[0] + 0.008, at[1]),
+            xytext=(1.04, y),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            color=color,
+            fontsize=9,
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1},
+        )
+
+
+def _spread(values, gap):
+    """The sorted values, moved as little as is needed to be `gap` apart."""
+    groups = []  # [sum of (value - offset), count]: runs of touching labels, kept around their mean
+    for value in values:
+        groups.append([value, 1])
+        while len(groups) > 1:
+            (total_a, count_a), (total_b, count_b) = groups[-2:]
+            if total_a / count_a + (count_a - 1) * gap + gap <= total_b / count_b:
+                break
+            groups[-2:] = [[total_a + total_b - count_b * count_a * gap, count_a + count_b]]
+    return [total / count + i * gap for total, count in groups for i in range(count)]
+
+
+def _length_text(length):
+    return f"{length // 1024}k" if length >= 1024 and length % 1024 == 0 else str(length)
+
+
+def _number_text(value):
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{suffix}"
+    return f"{value:g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+// The compiled part of the Python package: arrays in and out of the C++ API, without copies and with the GIL released.
+// What may be given, and the conversion to the types expected here, is the business of deltanet/__init__.py.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "deltanet/deltanet.h"
+
+namespace nb = nanobind;
+
+namespace deltanet {
+namespace {
+
+using FloatArray = nb::ndarray<const float, nb::device::cpu>;
+using DoubleArray = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+using Offsets = std::vector<int64_t>;  // cu_seqlens, empty without packing
+
+std::size_t count(const std::vector<int64_t>& shape) {
+  std::size_t size = 1;
+  for (int64_t extent : shape) size *= static_cast<std::size_t>(extent);
+  return size;
+}
+
+// A new NumPy array, aligned to cache lines and not initialised.
+template <class T>
+std::pair<nb::object, T*> new_array(const std::vector<int64_t>& shape) {
+  constexpr std::align_val_t kAlignment{64};
+  T* data = static_cast<T*>(::operator new(count(shape) * sizeof(T), kAlignment));
+  nb::capsule owner(data, [](void* pointer) noexcept { ::operator delete(pointer, kAlignment); });
+  const std::vector<std::size_t> extents(shape.begin(), shape.end());
+  return {nb::cast(nb::ndarray<nb::numpy, T>(data, extents.size(), extents.data(), owner)), data};
+}
+
+Tensor dense(float* data, const std::vector<int64_t>& shape) {
+  Tensor tensor;
+  tensor.data = data;
+  tensor.rank = static_cast<int>(shape.size());
+  int64_t step = 1;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    tensor.shape[axis] = shape[axis];
+    tensor.stride[axis] = step;
+    step *= shape[axis];
+  }
+  return tensor;
+}
+
+// A view of a NumPy array. Inputs are only read, although Tensor has one pointer type for both directions.
+Tensor view(std::string_view name, const FloatArray& array) {
+  if (array.ndim() > Tensor::kMaxRank) {
+    throw Error("[python] " + std::string(name) + ": given rank " + std::to_string(array.ndim()) +
+                "; expected at most " + std::to_string(Tensor::kMaxRank));
+  }
+  static float nothing;  // an empty array may have no address, but it is not absent
+  Tensor tensor;
+  tensor.data = array.size() == 0 ? &nothing : const_cast<float*>(array.data());
+  tensor.rank = static_cast<int>(array.ndim());
+  for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+    tensor.shape[axis] = static_cast<int64_t>(array.shape(axis));
+    tensor.stride[axis] = array.stride(axis);
+  }
+  return tensor;
+}
+
+// Members of Inputs or Outputs from a dict; `prefix` is "d" for upstream gradients. Names were checked before.
+template <class Group>
+void read_group(Group& group, std::span<const Arg<Group>> args, std::string_view prefix,
+                const std::map<std::string, FloatArray>& arrays) {
+  for (const auto& [key, array] : arrays) {
+    for (const Arg<Group>& arg : args) {
+      if (std::string(prefix).append(arg.name) == key) group.*arg.member = view(key, array);
+    }
+  }
+}
+
+Inputs read_inputs(const std::map<std::string, FloatArray>& arrays, const Offsets& cu_seqlens) {
+  Inputs inputs;
+  read_group(inputs, input_args(), "", arrays);
+  inputs.cu_seqlens = cu_seqlens;
+  return inputs;
+}
+
+Options make_options(const std::string& mode, int threads, bool check_values) {
+  Options options;
+  options.mode = mode == "recurrent" ? Mode::kRecurrent : Mode::kChunk;
+  options.threads = threads;
+  options.check_values = check_values;
+  return options;
+}
+
+nb::dict py_forward(const Spec& spec, const std::map<std::string, FloatArray>& arrays, const Offsets& cu_seqlens,
+                    const std::string& mode, int threads, bool check_values) {
+  const Inputs inputs = read_inputs(arrays, cu_seqlens);
+  const Shape shape = infer_shape(spec, inputs);
+  Outputs outputs;
+  nb::dict results;
+  for (const Arg<Outputs>& arg : output_args()) {
+    const std::vector<int64_t> extents = output_shape(spec, arg.name, shape);
+    if (extents.empty()) continue;
+    auto [array, data] = new_array<float>(extents);
+    outputs.*arg.member = dense(data, extents);
+    results[nb::cast(arg.name)] = array;
+  }
+  const Options options = make_options(mode, threads, check_values);
+  {
+    nb::gil_scoped_release unlocked;
+    forward(spec, inputs, outputs, options);
+  }
+  return results;
+}
+
+nb::dict py_backward(const Spec& spec, const std::map<std::string, FloatArray>& arrays, const Offsets& cu_seqlens,
+                     const std::map<std::string, FloatArray>& grads, int threads, bool check_values) {
+  const Inputs inputs = read_inputs(arrays, cu_seqlens);
+  Outputs upstream;
+  read_group(upstream, output_args(), "d", grads);
+  infer_shape(spec, inputs);  // before allocating anything
+
+  Inputs gradients;
+  nb::dict results;
+  for (const Arg<Inputs>& arg : input_args()) {
+    const Tensor& input = inputs.*arg.member;
+    if (!input) continue;
+    const std::vector<int64_t> extents(input.shape.begin(), input.shape.begin() + input.rank);
+    auto [array, data] = new_array<float>(extents);
+    gradients.*arg.member = dense(data, extents);
+    results[nb::cast(arg.name)] = array;
+  }
+  const Options options = make_options("chunk", threads, check_values);
+  {
+    nb::gil_scoped_release unlocked;
+    backward(spec, inputs, upstream, gradients, options);
+  }
+  return results;
+}
+
+Arrays read_arrays(const std::map<std::string, DoubleArray>& arrays) {
+  Arrays out;
+  for (const auto& [name, array] : arrays) {
+    Array& copy = out[name];
+    for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+      copy.shape.push_back(static_cast<int64_t>(array.shape(axis)));
+    }
+    copy.data.assign(array.data(), array.data() + array.size());
+  }
+  return out;
+}
+
+nb::dict to_python(const Arrays& arrays) {
+  nb::dict results;
+  for (const auto& [name, array] : arrays) {
+    auto [object, data] = new_array<double>(array.shape);
+    if (!array.data.empty()) std::memcpy(data, array.data.data(), array.data.size() * sizeof(double));
+    results[nb::cast(name)] = object;
+  }
+  return results;
+}
+
+nb::dict py_reference_forward(const Spec& spec, const std::map<std::string, DoubleArray>& arrays) {
+  const Arrays inputs = read_arrays(arrays);
+  Arrays results;
+  {
+    nb::gil_scoped_release unlocked;
+    results = reference_forward(spec, inputs);
+  }
+  return to_python(results);
+}
+
+nb::dict py_reference_backward(const Spec& spec, const std::map<std::string, DoubleArray>& arrays,
+                               const std::map<std::string, DoubleArray>& grads) {
+  const Arrays inputs = read_arrays(arrays), upstream = read_arrays(grads);
+  Arrays results;
+  {
+    nb::gil_scoped_release unlocked;
+    results = reference_backward(spec, inputs, upstream);
+  }
+  return to_python(results);
+}
+
+// Names that the row takes or returns, whatever the sizes.
+constexpr Shape kAnyShape{1, 1, 1, 1, 1, 1, 1};
+
+std::vector<std::string> input_names(const Spec& spec) {
+  std::vector<std::string> names;
+  for (const Arg<Inputs>& arg : input_args()) {
+    if (!input_shape(spec, arg.name, kAnyShape).empty()) names.emplace_back(arg.name);
+  }
+  return names;
+}
+
+std::vector<std::string> output_names(const Spec& spec) {
+  std::vector<std::string> names;
+  for (const Arg<Outputs>& arg : output_args()) {
+    if (!output_shape(spec, arg.name, kAnyShape).empty()) names.emplace_back(arg.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  nb::exception<Error>(m, "Error", PyExc_ValueError);
+
+  nb::class_<Spec>(m, "Spec")
+      .def(nb::init<>())
+      .def_static("of_row", [](std::string_view name) { return find_row(name).spec; })
+      .def("set", [](Spec& spec, std::string_view key, std::string_view value) { set_option(spec, key, value); })
+      .def("validate", [](const Spec& spec) { validate(spec); })
+      .def_prop_ro("options", [](const Spec& spec) { return options(spec); })
+      .def_prop_ro("input_names", input_names)
+      .def_prop_ro("output_names", output_names);
+
+  m.def("rows", [] {
+    nb::list list;
+    for (const Row& row : rows()) list.append(nb::make_tuple(row.name, row.paper, row.summary, row.spec));
+    return list;
+  });
+  m.def("forward", py_forward);
+  m.def("backward", py_backward);
+  m.def("reference_forward", py_reference_forward);
+  m.def("reference_backward", py_reference_backward);
+
+  m.def("version", version);
+  m.def("simd_targets", simd_targets);
+  m.def("simd_target", simd_target);
+  m.def("set_simd_target", set_simd_target);
+  m.def("default_threads", default_threads);
+}
+
+}  // namespace deltanet

@@ -1,0 +1,7 @@
+#include "deltanet/runtime.h"
+
+namespace deltanet {
+
+std::string version() { return DELTANET_VERSION; }
+
+}  // namespace deltanet

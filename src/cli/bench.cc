@@ -1,0 +1,38 @@
+// `deltanet bench`: speed and memory of the kernels. Every result is checked before it is timed.
+
+#include "cli/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace deltanet::cli {
+namespace {
+
+constexpr Command kBenchmarks[] = {
+    {"kernels", "Time against length of several rows, forward and backward", setup_bench_kernels},
+    {"floors", "The speeds and sizes that this library promises: measured, with PASS or FAIL", setup_bench_floors},
+    {"step", "Latency of one decode step, for every SIMD target", setup_bench_step},
+    {"memory", "Memory that backward takes beyond its inputs and gradients", setup_bench_memory},
+};
+
+std::function<int()> setup(CLI::App& app) {
+  app.require_subcommand(1);
+  std::vector<std::pair<const CLI::App*, std::function<int()>>> actions;
+  for (const Command& benchmark : kBenchmarks) {
+    CLI::App* sub = app.add_subcommand(std::string(benchmark.name), std::string(benchmark.summary));
+    actions.emplace_back(sub, benchmark.setup(*sub));
+  }
+  return [actions] {
+    for (const auto& [sub, action] : actions) {
+      if (sub->parsed()) return action();
+    }
+    return 1;
+  };
+}
+
+const RegisterCommand kBench({"bench", "Measure the kernels", setup});
+
+}  // namespace
+}  // namespace deltanet::cli

@@ -1,0 +1,61 @@
+#include "cli/bench_rows.h"
+
+#include "deltanet/error.h"
+#include "simd/kernels.h"
+
+namespace deltanet::cli {
+namespace {
+
+// Absent while the library cannot take a write key as an input.
+std::optional<Spec> distinct_keys_spec() {
+  Spec spec = find_row(kBaseline).spec;
+  try {
+    set_option(spec, "precond", "given");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return spec;
+}
+
+}  // namespace
+
+std::vector<std::string> default_bench_labels() {
+  std::vector<std::string> labels = {kBaseline, "pgdn", "kda", "pkda", "dplr", "mesa", "linear_attn"};
+  if (distinct_keys_spec()) labels.insert(labels.begin() + 2, kDistinctKeys);
+  return labels;
+}
+
+BenchRow bench_row(const std::string& label, bool l2norm) {
+  BenchRow row{label, {}};
+  const std::optional<Spec> distinct = label == kDistinctKeys ? distinct_keys_spec() : std::nullopt;
+  row.spec = distinct ? *distinct : find_row(label).spec;
+  row.spec.l2norm = l2norm;
+  return row;
+}
+
+std::optional<double> forward_flops(const Spec& spec, const Shape& shape) {
+  if (spec.precond == Precond::kMesa) return std::nullopt;
+  const auto K = static_cast<double>(shape.K), V = static_cast<double>(shape.V);
+  const auto H = static_cast<double>(shape.H), U = static_cast<double>(shape.U);
+  constexpr double C = simd::kChunk;
+  const bool erases = spec.solve != Solve::kOffline;
+  const double write_keys = spec.solve == Solve::kDplr ? 2 : 1;
+  const double reads = erases ? 2 : 1;
+
+  // With the state: every read key and every write key, 2 K V each.
+  double flops = U * 2 * K * V * (reads + write_keys);
+  // Inside the chunk, per token: the query meets the (C+1)/2 tokens up to it, the erase key the (C-1)/2 before it; once
+  // along K for the interactions, once along V for what they carry. A scalar decay shares the first over a group.
+  const double pairs = (C + 1) / 2 + (erases ? (C - 1) / 2 : 0);
+  const bool per_value_head = spec.decay == Decay::kDiag || spec.solve == Solve::kDplr;
+  flops += write_keys * pairs * 2 * ((per_value_head ? U : H) * K + U * V);
+  if (spec.precond == Precond::kRls) flops += H * 4 * K * K;  // P k, and the update of P
+  return flops * static_cast<double>(shape.B * shape.T);
+}
+
+std::optional<double> training_flops(const Spec& spec, const Shape& shape) {
+  const std::optional<double> forward = forward_flops(spec, shape);
+  return forward ? std::optional<double>(3 * *forward) : std::nullopt;
+}
+
+}  // namespace deltanet::cli

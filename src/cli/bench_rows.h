@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deltanet/recurrence.h"
+
+// What is benchmarked: rows of the table, and one recurrence beside it that separates the costs of a preconditioner.
+
+namespace deltanet::cli {
+
+struct BenchRow {
+  std::string label;
+  Spec spec;
+};
+
+inline constexpr char kBaseline[] = "gdn";
+
+// gdn whose write key is another tensor than its read key: pgdn without its preconditioner.
+inline constexpr char kDistinctKeys[] = "gdn_distinct_keys";
+
+// The labels that the kernel benchmark runs unless told otherwise.
+std::vector<std::string> default_bench_labels();
+
+// The name of a row, or kDistinctKeys. Throws Error for any other.
+BenchRow bench_row(const std::string& label, bool l2norm);
+
+// Floating-point operations of one forward pass, a multiply-add counted as two; see bench/README.md. Absent where the
+// work depends on the data (MesaNet's conjugate gradients).
+std::optional<double> forward_flops(const Spec& spec, const Shape& shape);
+// Forward and backward. Every product has two gradients of its own size; what backward recomputes is not counted.
+std::optional<double> training_flops(const Spec& spec, const Shape& shape);
+
+}  // namespace deltanet::cli

@@ -1,0 +1,75 @@
+// The command-line program: `deltanet <subcommand> [options]`. See command.h for how subcommands are added.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "deltanet/deltanet.h"
+
+namespace deltanet::cli {
+namespace {
+
+std::vector<Command>& registry() {
+  static std::vector<Command> commands;
+  return commands;
+}
+
+std::string version_text() {
+  std::string targets;
+  for (const std::string& target : simd_targets()) targets += (targets.empty() ? "" : ", ") + target;
+  return fmt::format("deltanet {} (SIMD {}; available: {}; {} threads)", version(), simd_target(), targets,
+                     default_threads());
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Delta-rule linear attention on CPUs.", "deltanet");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", version_text);
+  std::string simd;
+  app.add_option("--simd", simd, "Use this SIMD target instead of the best one (see --version)");
+
+  std::vector<std::pair<CLI::App*, std::function<int()>>> actions;
+  for (const Command& command : commands()) {
+    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
+    actions.emplace_back(sub, command.setup(*sub));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+
+  if (!simd.empty()) set_simd_target(simd);
+  for (const auto& [sub, action] : actions) {
+    if (sub->parsed()) return action();
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::vector<Command> commands() {
+  std::vector<Command> sorted = registry();
+  std::sort(sorted.begin(), sorted.end(), [](const Command& a, const Command& b) { return a.name < b.name; });
+  return sorted;
+}
+
+RegisterCommand::RegisterCommand(const Command& command) { registry().push_back(command); }
+
+}  // namespace deltanet::cli
+
+int main(int argc, char** argv) {
+  try {
+    return deltanet::cli::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "deltanet: {}\n", error.what());
+    return 1;
+  }
+}

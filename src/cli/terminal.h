@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Text for people: aligned tables, and colours where the output is a terminal. Shared by the subcommands.
+
+namespace deltanet::cli {
+
+// True when standard output is a terminal and NO_COLOR is not set.
+bool use_color();
+
+std::string bold(std::string_view text);
+std::string green(std::string_view text);
+std::string red(std::string_view text);
+
+// A number as people read it: 0, 17, 0.3333, 2.1e-15.
+std::string number_text(double value);
+
+// Prints rows in columns two spaces apart; `numbers` lists the columns that are aligned to the right. Cells may hold
+// colours. The last column is never padded.
+void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers = {},
+                 int indent = 0);
+
+}  // namespace deltanet::cli

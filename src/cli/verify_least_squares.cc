@@ -1,0 +1,138 @@
+// Theorem 3.1: with the exact inverse Gram, DeltaNet (on the key) and linear attention (on the query) both compute the
+// ridge least-squares map. App. C.2: with a diagonal Gram they differ.
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "cli/verify.h"
+#include "cli/verify_linalg.h"
+#include "deltanet/reference.h"
+#include "deltanet/rows.h"
+
+namespace deltanet::cli {
+namespace {
+
+constexpr double kRidge = 0.1;
+
+struct Data {
+  int64_t T, K, V;
+  Array q, k, v;
+};
+
+Data draw(const VerifyOptions& options) {
+  Data data{options.quick ? 48 : 128, 16, 8, {}, {}, {}};
+  std::mt19937_64 rng(options.seed);
+  std::normal_distribution<double> normal;
+  const auto fill = [&](int64_t width) {
+    Array array{{1, data.T, 1, width}, std::vector<double>(static_cast<std::size_t>(data.T * width))};
+    for (double& x : array.data) x = normal(rng);
+    return array;
+  };
+  data.q = fill(data.K);
+  data.k = fill(data.K);
+  data.v = fill(data.V);
+  return data;
+}
+
+Spec exact_pdn() {
+  Spec spec = find_row("rls").spec;
+  spec.scale = 1.0;
+  return spec;
+}
+
+// Linear attention read with the inverse Gram: mesa without decay and gain.
+Spec exact_pla() {
+  Spec spec = find_row("mesa").spec;
+  spec.decay = Decay::kNone;
+  spec.gain = Gain::kOne;
+  return spec;
+}
+
+// o_t = S_t q_t with S_t the minimiser of sum_{i<=t} |S k_i - v_i|^2 + ridge |S|^2, solved anew for every t.
+std::vector<double> least_squares_outputs(const Data& data) {
+  const auto K = static_cast<std::size_t>(data.K), V = static_cast<std::size_t>(data.V);
+  std::vector<double> o;
+  for (std::size_t t = 0; t < static_cast<std::size_t>(data.T); ++t) {
+    Matrix a(t + 1 + K, K), b(t + 1 + K, V);
+    std::copy_n(data.k.data.begin(), (t + 1) * K, a.data.begin());
+    std::copy_n(data.v.data.begin(), (t + 1) * V, b.data.begin());
+    for (std::size_t i = 0; i < K; ++i) a(t + 1 + i, i) = std::sqrt(kRidge);
+    const Matrix map = least_squares(a, b);  // [K,V], the paper's S transposed
+    for (std::size_t j = 0; j < V; ++j) {
+      double sum = 0;
+      for (std::size_t i = 0; i < K; ++i) sum += data.q.data[t * K + i] * map(i, j);
+      o.push_back(sum);
+    }
+  }
+  return o;
+}
+
+double largest_difference(const std::vector<double>& x, const std::vector<double>& y) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    difference = larger(difference, std::fabs(x[i] - y[i]));
+    size = larger(size, std::fabs(y[i]));
+  }
+  return difference / size;
+}
+
+// |P_{t-1} k / (1 + k.P_{t-1} k) - P_t k| for the last token.
+double write_key_difference(const Data& data) {
+  Arrays inputs = {{"q", data.q}, {"k", data.k}, {"v", data.v}, {"ridge", {{1}, {kRidge}}}};
+  const auto K = static_cast<std::size_t>(data.K);
+  const Array before = reference_forward(exact_pdn(), inputs).at("P_final");
+  const std::vector<double> key(data.k.data.end() - data.K, data.k.data.end());
+  inputs = {
+      {"q", {{1, 1, 1, data.K}, key}}, {"k", {{1, 1, 1, data.K}, key}}, {"v", {{1, 1, 1, 1}, {1}}}, {"P0", before}};
+  const Arrays step = reference_forward(exact_pdn(), inputs);
+  std::vector<double> product(K);
+  for (std::size_t i = 0; i < K; ++i) {
+    for (std::size_t j = 0; j < K; ++j) product[i] += step.at("P_final").data[i * K + j] * key[j];
+  }
+  return largest_difference(step.at("S_final").data, product);  // v = 1, S0 = 0: the state is the write key
+}
+
+// The 2x2 example: k = v = (1, 1), ridge 1; returns the entry of the map S, read by q = (1, 0).
+double two_by_two(Spec spec) {
+  spec.scale = 1.0;
+  Arrays inputs = {{"q", {{1, 1, 1, 2}, {1, 0}}}, {"k", {{1, 1, 1, 2}, {1, 1}}}, {"v", {{1, 1, 1, 2}, {1, 1}}}};
+  inputs["ridge"] = spec.precond == Precond::kRls ? Array{{1}, {1}} : Array{{1, 2}, {1, 1}};
+  if (spec.gain == Gain::kBeta) inputs["beta"] = {{1, 1, 1}, {1}};
+  return reference_forward(spec, inputs).at("o").data[0];
+}
+
+}  // namespace
+
+Section verify_least_squares(const VerifyOptions& options) {
+  const Data data = draw(options);
+  const Arrays tokens = {{"q", data.q}, {"k", data.k}, {"v", data.v}};
+  Arrays inputs = tokens;
+  inputs["ridge"] = {{1}, {kRidge}};
+  const std::vector<double> pdn = reference_forward(exact_pdn(), inputs).at("o").data;
+  inputs["ridge"] = {{1, data.K}, std::vector<double>(static_cast<std::size_t>(data.K), kRidge)};
+  const std::vector<double> pla = reference_forward(exact_pla(), inputs).at("o").data;
+  const std::vector<double> exact = least_squares_outputs(data);
+
+  Section section{"Exact preconditioning is least squares; diagonal preconditioning is not",
+                  "largest difference of o over all tokens, relative to the largest o; then one entry of S",
+                  {}};
+  const auto differ = [&](const char* statement, double measured) {
+    section.checks.push_back({statement, "Theorem 3.1", measured, "<=", 1e-10});
+  };
+  differ("exact PDN (row rls) = least squares solved anew by QR for every t", largest_difference(pdn, exact));
+  differ("exact PLA (row mesa without gates) = the same least squares", largest_difference(pla, exact));
+  differ("exact PDN = exact PLA", largest_difference(pdn, pla));
+  differ("write key P k/(1 + k.Pk) with the previous P = P k with the current P", write_key_difference(data));
+
+  const auto example = [&](const char* statement, double measured, double expected) {
+    section.checks.push_back({statement, "Theorem C.2", measured, "=", expected});
+  };
+  example("2x2 example, diagonal PLA: S = 1/2", two_by_two(find_row("pla").spec), 1.0 / 2);
+  example("2x2 example, diagonal PDN: S = 1/3, so they differ", two_by_two(find_row("pdn_unstable").spec), 1.0 / 3);
+  example("2x2 example, exact PDN: S = 1/3", two_by_two(find_row("rls").spec), 1.0 / 3);
+  example("2x2 example, exact PLA: S = 1/3, so they agree", two_by_two(exact_pla()), 1.0 / 3);
+  return section;
+}
+
+}  // namespace deltanet::cli

@@ -1,0 +1,386 @@
+#include "recurrence/backward.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "base/parallel.h"
+#include "recurrence/chunk.h"
+#include "recurrence/matrix_precond.h"
+
+// Memory: a task holds the solved writes of its sequence, T x V per value head, the state at every kSegment-th token,
+// T/kSegment x K x V, and the states and operands of one segment. The states between are recomputed from the writes.
+
+namespace deltanet {
+namespace {
+
+constexpr int64_t kSegmentChunks = 8;
+constexpr int64_t kSegment = kSegmentChunks * kChunk;  // tokens between two kept states
+
+// What a value head keeps for the whole sequence.
+struct ValueHead {
+  int64_t index;
+  std::vector<float*> kept;  // state at the start of each segment
+  float* writes;             // solved writes of all segments but the last
+  float* dstate;             // gradient of the state
+};
+
+// What a key head keeps for the whole sequence.
+struct KeyHead {
+  int64_t index;
+  Prepare prepare;
+  Prepare scout;  // for states alone
+  KeyState state;
+  std::vector<KeyState> kept;
+  KeyGrads grads;
+  SharedGrads shared;
+  std::vector<ValueHead> values;
+
+  KeyHead(const Problem& p, int64_t head, Arena& arena)
+      : index(head), prepare(p, head, Purpose::kBackward, arena), scout(p, head, Purpose::kStates, arena),
+        state(KeyState::make(p, arena)), grads(prepare.make_grads(arena)), shared(p) {}
+};
+
+// Everything about one chunk of the current segment, one entry per value head of the group.
+struct ChunkRecord {
+  KeyChunk key;
+  std::vector<Gates> gates;
+  std::vector<Operands> ops;
+  std::vector<float*> states;  // before the chunk; the first chunk of a segment uses the kept state instead
+  std::vector<float*> writes;  // used in the last segment; the others keep theirs
+};
+
+// Value columns of one value head that are streamed together, possibly on a thread of their own.
+struct ColumnBlock {
+  int64_t value;           // within the group
+  int64_t first, columns;  // unpadded
+  bool adds;               // to the sums of the block before
+  ChunkCore core;
+  std::vector<OperandGrads> sums;  // per chunk of the segment
+  float *values, *dd, *running;
+
+  int64_t n() const { return simd::padded(columns); }
+};
+
+class BackwardTask {
+ public:
+  BackwardTask(const Problem& p, const Task& task, int threads, const Outputs& upstream, const Inputs& out, Arena& arena)
+      : p_(p), sequence_(task.sequence), threads_(threads), upstream_(upstream), out_(out), arena_(arena), core_(p, arena),
+        segments_((task.sequence.length() + kSegment - 1) / kSegment) {
+    for (const HeadTask& head : task.heads) add_head(head.key_head);
+    allocate_records();
+    for (int64_t v = 0; v < p_.group; ++v) {
+      for (int64_t first = 0; first < p_.V; first += kColumnBlock) add_block(v, first);
+    }
+  }
+
+  std::vector<SharedGrads> run();
+
+ private:
+  int64_t state_size() const { return p_.Vp * core_.state_stride(); }
+  int64_t chunk_values() const { return core_.value_rows() * p_.Vp; }
+  Span span_at(int64_t token) const { return {sequence_.batch, token, std::min(kChunk, sequence_.end - token), kChunk}; }
+  Span chunk_span(int64_t segment, int64_t chunk) const {
+    return span_at(sequence_.begin + segment * kSegment + chunk * kChunk);
+  }
+  int64_t chunks_in(int64_t segment) const {
+    const int64_t tokens = std::min(kSegment, sequence_.length() - segment * kSegment);
+    return (tokens + kChunk - 1) / kChunk;
+  }
+
+  void add_head(int64_t key_head);
+  void allocate_records();
+  void add_block(int64_t value, int64_t first);
+  void load_state_gradients(KeyHead& head);
+  void store_state_gradients(KeyHead& head);
+  // Keys, gates and operands of all chunks of a segment.
+  void prepare_segment(KeyHead& head, int64_t segment, Purpose purpose);
+  void sweep_block(KeyHead& head, int64_t segment, ColumnBlock& block);
+  void backward_block(KeyHead& head, int64_t segment, ColumnBlock& block);
+  void finish_segment(KeyHead& head, int64_t segment);
+  void load_values(const Span& span, const KeyHead& head, const ColumnBlock& block, const Gates& gates, float* d);
+  float* kept_writes(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
+    return head.values[block.value].writes + (segment * kSegmentChunks + chunk) * chunk_values() +
+           block.first * core_.value_rows();
+  }
+
+  const Problem& p_;
+  const Sequence sequence_;
+  const int threads_;
+  const Outputs& upstream_;
+  const Inputs& out_;
+  Arena& arena_;
+  ChunkCore core_;
+  const int64_t segments_;
+
+  std::vector<std::unique_ptr<KeyHead>> heads_;
+  std::vector<ChunkRecord> records_;
+  std::vector<std::unique_ptr<ColumnBlock>> blocks_;
+  std::vector<GateGrads> dgates_;
+  KeyChunk scout_chunk_;
+  Prefetcher prefetcher_;
+};
+
+void BackwardTask::add_head(int64_t key_head) {
+  heads_.push_back(std::make_unique<KeyHead>(p_, key_head, arena_));
+  KeyHead& head = *heads_.back();
+  for (int64_t s = 0; s < segments_; ++s) head.kept.push_back(KeyState::make(p_, arena_));
+  for (int64_t v = 0; v < p_.group; ++v) {
+    ValueHead value{key_head * p_.group + v, {}, nullptr, arena_.take_zeros(state_size())};
+    for (int64_t s = 0; s < segments_; ++s) value.kept.push_back(arena_.take(state_size()));
+    std::fill_n(value.kept[0], state_size(), 0.0f);
+    if (segments_ > 1) value.writes = arena_.take((segments_ - 1) * kSegmentChunks * chunk_values());
+    head.values.push_back(std::move(value));
+  }
+}
+
+void BackwardTask::allocate_records() {
+  const Prepare& prepare = heads_[0]->prepare;
+  records_.resize(chunks_in(0));
+  for (ChunkRecord& record : records_) {
+    record.key = prepare.make_chunk(arena_);
+    for (int64_t v = 0; v < p_.group; ++v) {
+      record.gates.push_back(prepare.make_gates(arena_));
+      record.ops.push_back(core_.make_operands(arena_));
+      record.states.push_back(arena_.take(state_size()));
+      record.writes.push_back(arena_.take(chunk_values()));
+    }
+  }
+  dgates_.resize(p_.group);
+  for (GateGrads& dgates : dgates_) {
+    if (p_.diagonal) dgates.log_alpha_rows = arena_.take(kChunk * p_.Kp);
+  }
+  scout_chunk_ = heads_[0]->scout.make_chunk(arena_);
+}
+
+// On one thread the blocks of a value head add to the same sums; on several each has its own, and finish_segment adds
+// them in the same order.
+void BackwardTask::add_block(int64_t value, int64_t first) {
+  const bool shares = first > 0 && threads_ == 1;
+  const int64_t columns = std::min(kColumnBlock, p_.V - first);
+  blocks_.push_back(std::make_unique<ColumnBlock>(ColumnBlock{value, first, columns, shares, ChunkCore(p_, arena_), {},
+                                                              arena_.take(kChunk * kColumnBlock),
+                                                              arena_.take(core_.value_rows() * kColumnBlock),
+                                                              arena_.take(kColumnBlock * core_.state_stride())}));
+  ColumnBlock& block = *blocks_.back();
+  if (shares) {
+    block.sums = blocks_[blocks_.size() - 2]->sums;
+  } else {
+    for (size_t c = 0; c < records_.size(); ++c) block.sums.push_back(core_.make_operand_grads(arena_));
+  }
+}
+
+void BackwardTask::load_state_gradients(KeyHead& head) {
+  const int64_t n = sequence_.index;
+  for (ValueHead& value : head.values) {
+    if (upstream_.S_final) {
+      load_transposed(upstream_.S_final, n, value.index, p_.K, p_.V, value.dstate, core_.state_stride());
+    }
+  }
+  if (upstream_.A_final) load_state(upstream_.A_final, n, head.index, 1, p_.K, head.grads.dA, 0);
+  const Tensor& matrix = p_.spec.precond == Precond::kRls ? upstream_.P_final : upstream_.G_final;
+  if (matrix) load_state(matrix, n, head.index, p_.K, p_.K, head.grads.dmatrix, p_.Kp);
+}
+
+void BackwardTask::store_state_gradients(KeyHead& head) {
+  const int64_t n = sequence_.index;
+  for (const ValueHead& value : head.values) {
+    if (out_.S0) store_transposed(value.dstate, core_.state_stride(), n, value.index, p_.K, p_.V, out_.S0);
+  }
+  if (out_.A0) store_state(head.grads.dA, 0, n, head.index, 1, p_.K, out_.A0);
+  float* dmatrix = head.grads.dmatrix;
+  if (!dmatrix) return;
+  const bool rls = p_.spec.precond == Precond::kRls;
+  if (rls && !p_.in.P0) {
+    // P0 = I/ridge.
+    const float ridge = p_.in.ridge.data[head.index * p_.in.ridge.stride[0]];
+    for (int64_t i = 0; i < p_.K; ++i) head.shared.ridge[0] -= dmatrix[i * p_.Kp + i] / (ridge * ridge);
+  }
+  symmetrise(p_.K, dmatrix, p_.Kp);
+  const Tensor& target = rls ? out_.P0 : out_.G0;
+  if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
+}
+
+void BackwardTask::prepare_segment(KeyHead& head, int64_t segment, Purpose purpose) {
+  const bool states_only = purpose == Purpose::kStates;
+  Prepare& prepare = states_only ? head.scout : head.prepare;
+  for (int64_t c = 0; c < chunks_in(segment); ++c) {
+    ChunkRecord& record = records_[c];
+    KeyChunk& key = states_only ? scout_chunk_ : record.key;
+    prepare.forward(chunk_span(segment, c), head.state, key);
+    if (c + 1 < chunks_in(segment)) {
+      prefetcher_.clear();
+      prefetcher_.add(p_.in.k, chunk_span(segment, c + 1), head.index, p_.K);
+      if (!states_only) prefetcher_.add(p_.in.q, chunk_span(segment, c + 1), head.index, p_.K);
+      prefetcher_.plan(1);
+      prefetcher_.some();
+    }
+    core_.begin_key(key);
+    for (int64_t v = 0; v < p_.group; ++v) {
+      prepare.gates(key, head.values[v].index, record.gates[v]);
+      core_.operands(key, record.gates[v], record.ops[v]);
+    }
+  }
+}
+
+// What the core receives as values: gained, behind a set of zero writes for DPLR.
+void BackwardTask::load_values(const Span& span, const KeyHead& head, const ColumnBlock& block, const Gates& gates,
+                               float* d) {
+  const int64_t n = block.n();
+  float* values = d + (p_.write_sets - 1) * kChunk * n;
+  if (p_.write_sets == 2) std::fill_n(d, kChunk * n, 0.0f);
+  load_rows(columns_from(p_.in.v, block.first), span, head.values[block.value].index, block.columns, values, n);
+  p_.simd.scale_rows(kChunk, n, gates.gain, values, n, values, n);
+}
+
+// Forward over a segment that is not the last, keeping its writes and the state at its end.
+void BackwardTask::sweep_block(KeyHead& head, int64_t segment, ColumnBlock& block) {
+  ValueHead& value = head.values[block.value];
+  const int64_t offset = block.first * core_.state_stride();
+  for (int64_t c = 0; c < kSegmentChunks; ++c) {
+    const ChunkRecord& record = records_[c];
+    float* d = kept_writes(head, segment, c, block);
+    load_values(chunk_span(segment, c), head, block, record.gates[block.value], d);
+    Prefetcher& prefetcher = block.core.prefetcher();
+    prefetcher.clear();
+    if (c + 1 < kSegmentChunks) {
+      prefetcher.add(columns_from(p_.in.v, block.first), chunk_span(segment, c + 1), value.index, block.columns);
+    }
+    block.core.advance(record.ops[block.value], /*solved=*/false, block.n(),
+                       c == 0 ? value.kept[segment] + offset : block.running, d,
+                       c + 1 == kSegmentChunks ? value.kept[segment + 1] + offset : block.running);
+  }
+}
+
+// Recomputes the states of a segment and, if it is the last, its writes; then goes back over it.
+void BackwardTask::backward_block(KeyHead& head, int64_t segment, ColumnBlock& block) {
+  const bool last = segment + 1 == segments_;
+  const int64_t chunks = chunks_in(segment), n = block.n(), v = block.value;
+  const int64_t offset = block.first * core_.state_stride();
+  ValueHead& value = head.values[v];
+  const auto state_at = [&](int64_t c) { return (c == 0 ? value.kept[segment] : records_[c].states[v]) + offset; };
+  const auto writes_at = [&](int64_t c) {
+    return last ? records_[c].writes[v] + block.first * core_.value_rows() : kept_writes(head, segment, c, block);
+  };
+  const Tensor v_in = columns_from(p_.in.v, block.first), v_out = columns_from(out_.v, block.first);
+  const Tensor d_o = columns_from(upstream_.o, block.first);
+  Prefetcher& prefetcher = block.core.prefetcher();
+
+  prefetcher.clear();
+  for (int64_t c = 0; c < chunks; ++c) {
+    // The state after the last chunk is not needed, but in the last segment its writes are.
+    if (c + 1 == chunks && !last) break;
+    if (last) load_values(chunk_span(segment, c), head, block, records_[c].gates[v], writes_at(c));
+    block.core.advance(records_[c].ops[v], /*solved=*/!last, n, state_at(c), writes_at(c),
+                       c + 1 < chunks ? state_at(c + 1) : block.running);
+  }
+
+  for (int64_t c = chunks - 1; c >= 0; --c) {
+    const Span span = chunk_span(segment, c);
+    const Gates& gates = records_[c].gates[v];
+    float* d_out = block.core.output_gradient(n);
+    if (d_o) {
+      load_rows(d_o, span, value.index, block.columns, d_out, n);
+    } else {
+      std::fill_n(d_out, kChunk * n, 0.0f);
+    }
+    prefetcher.clear();
+    prefetcher.add(v_in, span, value.index, block.columns);
+    prefetcher.add(v_out, span, value.index, block.columns);
+    if (c > 0) prefetcher.add(d_o, chunk_span(segment, c - 1), value.index, block.columns);
+    block.core.backward(records_[c].ops[v], n, state_at(c), writes_at(c), value.dstate + offset, block.dd, block.adds,
+                        block.sums[c]);
+
+    float* dvalues = block.dd + (p_.write_sets - 1) * kChunk * n;
+    float gain[kChunk];
+    load_rows(v_in, span, value.index, block.columns, block.values, n);
+    p_.simd.dot_rows(kChunk, n, dvalues, n, block.values, n, gain);
+    for (int64_t i = 0; i < kChunk; ++i) block.sums[c].gain[i] = gain[i];
+    if (v_out) {
+      p_.simd.scale_rows(kChunk, n, gates.gain, dvalues, n, dvalues, n);
+      store_rows(dvalues, n, span, value.index, block.columns, v_out);
+    }
+  }
+}
+
+// From the sums over all columns to the gradients of keys and gates.
+void BackwardTask::finish_segment(KeyHead& head, int64_t segment) {
+  for (int64_t c = chunks_in(segment) - 1; c >= 0; --c) {
+    ChunkRecord& record = records_[c];
+    head.prepare.clear(head.grads);
+    for (int64_t v = 0; v < p_.group; ++v) {
+      OperandGrads* sums = nullptr;
+      for (auto& block : blocks_) {
+        if (block->value != v) continue;
+        if (!sums) {
+          sums = &block->sums[c];
+          continue;
+        }
+        for (int64_t i = 0; i < kChunk; ++i) sums->gain[i] += block->sums[c].gain[i];
+        if (!block->adds) core_.add(block->sums[c], *sums);
+      }
+      GateGrads& dgates = dgates_[v];
+      std::copy_n(sums->gain, kChunk, dgates.gain);
+      std::fill_n(dgates.erase, kChunk, 0.0f);
+      core_.operands_backward(record.key, record.gates[v], record.ops[v], *sums, dgates, head.grads);
+      head.prepare.gates_backward(record.key, record.gates[v], dgates, head.grads);
+    }
+    head.prepare.backward(record.key, head.grads, dgates_[0], head.shared, out_);
+    for (int64_t v = 0; v < p_.group; ++v) {
+      head.prepare.store_gates(record.key.span, head.values[v].index, dgates_[v], head.shared, out_);
+    }
+    if (c == 0) continue;
+    prefetcher_.clear();
+    prefetcher_.add(out_.q, records_[c - 1].key.span, head.index, p_.K);
+    prefetcher_.add(out_.k, records_[c - 1].key.span, head.index, p_.K);
+    prefetcher_.plan(1);
+    prefetcher_.some();
+  }
+}
+
+// The key heads take turns segment by segment; see tasks.h.
+std::vector<SharedGrads> BackwardTask::run() {
+  for (auto& head : heads_) {
+    load_state_gradients(*head);
+    head->state.load_initial(p_, sequence_, head->index);
+    head->kept[0].copy_from(p_, head->state);
+    for (ValueHead& value : head->values) {
+      if (!p_.in.S0) continue;
+      load_transposed(p_.in.S0, sequence_.index, value.index, p_.K, p_.V, value.kept[0], core_.state_stride());
+    }
+  }
+  const auto for_blocks = [&](const std::function<void(ColumnBlock&)>& body) {
+    parallel_for(threads_, static_cast<int64_t>(blocks_.size()), [&](int64_t i) { body(*blocks_[i]); });
+  };
+  for (int64_t segment = 0; segment + 1 < segments_; ++segment) {
+    for (auto& head : heads_) {
+      prepare_segment(*head, segment, Purpose::kStates);
+      for_blocks([&](ColumnBlock& block) { sweep_block(*head, segment, block); });
+      head->kept[segment + 1].copy_from(p_, head->state);
+    }
+  }
+  for (int64_t segment = segments_ - 1; segment >= 0; --segment) {
+    for (auto& head : heads_) {
+      head->state.copy_from(p_, head->kept[segment]);
+      prepare_segment(*head, segment, Purpose::kBackward);
+      for_blocks([&](ColumnBlock& block) { backward_block(*head, segment, block); });
+      finish_segment(*head, segment);
+    }
+  }
+  std::vector<SharedGrads> shared;
+  for (auto& head : heads_) {
+    store_state_gradients(*head);
+    shared.push_back(head->shared);
+  }
+  return shared;
+}
+
+}  // namespace
+
+std::vector<SharedGrads> run_backward(const Problem& p, const Task& task, int threads, const Outputs& upstream,
+                                      const Inputs& out) {
+  const TaskArena arena;
+  return BackwardTask(p, task, threads, upstream, out, arena.get()).run();
+}
+
+}  // namespace deltanet

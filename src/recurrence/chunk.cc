@@ -1,0 +1,141 @@
+#include "recurrence/chunk.h"
+
+#include <algorithm>
+
+#include "recurrence/decay.h"
+
+namespace deltanet {
+
+using simd::Into;
+
+namespace {
+
+// Value columns that pass through the chunk together: K x 32 floats of state stay in L1.
+constexpr int64_t kPanel = 32;
+
+}  // namespace
+
+ChunkCore::ChunkCore(const Problem& problem, Arena& arena) : p_(problem) {
+  const int64_t rows = kChunk * p_.Kp, sets = p_.write_sets, reads = p_.reads;
+  w_columns_ = arena.take(sets * rows);
+  gram_ = arena.take(reads * kChunk * kChunk);
+  erase_ = arena.take(rows);
+  gamma_rows_ = arena.take(rows);
+  value_columns_ = arena.take(sets * kChunk * kColumnBlock);
+  read_columns_ = arena.take(reads * kChunk * kColumnBlock);
+  reads_ = arena.take(reads * kChunk * kColumnBlock);
+  rows_temp_ = arena.take(rows);
+}
+
+Operands ChunkCore::make_operands(Arena& arena) const {
+  Operands ops;
+  ops.eq = arena.take(p_.reads * kChunk * p_.Kp);
+  ops.w_end = arena.take(p_.write_sets * kChunk * p_.Kp);
+  ops.mp = arena.take(p_.reads * kChunk * p_.write_sets * kChunk);
+  ops.lambda = arena.take(p_.Kp);
+  return ops;
+}
+
+OperandGrads ChunkCore::make_operand_grads(Arena& arena) const {
+  const Operands like = make_operands(arena);
+  OperandGrads grads;
+  grads.eq = like.eq;
+  grads.w_end = like.w_end;
+  grads.mp = like.mp;
+  grads.lambda = like.lambda;
+  return grads;
+}
+
+// Under a scalar decay the interactions of all value heads share one Gram matrix of reads and writes.
+void ChunkCore::begin_key(const KeyChunk& key) {
+  if (p_.diagonal) return;
+  p_.simd.transpose(kChunk, p_.Kp, key.w, p_.Kp, w_columns_, kChunk);
+  const int64_t reads = key.q ? p_.reads : p_.reads - 1;
+  p_.simd.gemm_rows(Into::kSet, {reads * kChunk, kChunk, p_.K, key.eq, p_.Kp, w_columns_, kChunk, gram_, kChunk});
+}
+
+void ChunkCore::operands(const KeyChunk& key, const Gates& gates, Operands& ops) {
+  if (p_.diagonal) {
+    diagonal_operands(key, gates, ops);
+  } else {
+    scalar_operands(key, gates, ops);
+  }
+}
+
+void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, Operands& ops) {
+  float gamma[kChunk], to_end[kChunk], between[kChunk * kChunk], factor[kChunk];
+  decay_products(gates.alpha, gamma, to_end, between);
+  p_.simd.scale_rows(kChunk, p_.Kp, to_end, key.w, p_.Kp, ops.w_end, p_.Kp);
+  std::fill_n(ops.lambda, p_.Kp, gamma[kChunk - 1]);
+
+  if (key.q) {
+    p_.simd.scale_rows(kChunk, p_.Kp, gamma, key.q, p_.Kp, ops.q(p_), p_.Kp);
+    const float* gram_q = gram_ + (p_.reads - 1) * kChunk * kChunk;
+    for (int64_t i = 0; i < kChunk; ++i) {
+      for (int64_t j = 0; j <= i; ++j) ops.P(p_)[i * kChunk + j] = between[i * kChunk + j] * gram_q[i * kChunk + j];
+    }
+  }
+  if (!p_.erases) return;
+  for (int64_t i = 0; i < kChunk; ++i) {
+    const int64_t seen = p_.erase_first ? i - 1 : i;  // the last decay that the erase key sees
+    factor[i] = gates.erase[i] * (seen < 0 ? 1.0f : gamma[seen]);
+    for (int64_t j = 0; j < i; ++j) {
+      ops.M()[i * kChunk + j] = gates.erase[i] * between[seen * kChunk + j] * gram_[i * kChunk + j];
+    }
+  }
+  p_.simd.scale_rows(kChunk, p_.Kp, factor, key.e, p_.Kp, ops.e(p_), p_.Kp);
+}
+
+// gamma_rows: the running product of the decays.
+void ChunkCore::diagonal_gammas(const Gates& gates) {
+  std::copy_n(gates.alpha_rows, p_.Kp, gamma_rows_);
+  for (int64_t i = 1; i < kChunk; ++i) {
+    p_.simd.mul_rows(1, p_.Kp, gamma_rows_ + (i - 1) * p_.Kp, gates.alpha_rows + i * p_.Kp, gamma_rows_ + i * p_.Kp);
+  }
+}
+
+void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Operands& ops) {
+  const int64_t Kp = p_.Kp, ldm = p_.write_sets * kChunk;
+  diagonal_gammas(gates);
+  if (key.q) p_.simd.mul_rows(kChunk, Kp, gamma_rows_, key.q, ops.q(p_));
+  std::copy_n(gamma_rows_ + (kChunk - 1) * Kp, Kp, ops.lambda);
+  if (p_.erases) {
+    p_.simd.scale_rows(kChunk, Kp, gates.erase, key.e, Kp, erase_, Kp);
+    if (p_.erase_first) {
+      std::copy_n(erase_, Kp, ops.e(p_));
+      p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, erase_ + Kp, ops.e(p_) + Kp);
+    } else {
+      p_.simd.mul_rows(kChunk, Kp, gamma_rows_, erase_, ops.e(p_));
+    }
+  }
+  for (int64_t set = 0; set < p_.write_sets; ++set) {
+    p_.simd.diag_intra({Kp, p_.erase_first, p_.erases ? erase_ : nullptr, key.q, key.w + set * kChunk * Kp, gates.alpha_rows,
+                        ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm, ops.w_end + set * kChunk * Kp});
+  }
+}
+
+void ChunkCore::forward(const Operands& ops, int64_t n, float* S, int64_t lds, float* d, int64_t ldd, float* o,
+                        int64_t ldo) {
+  const int64_t Kp = p_.Kp, ldm = p_.write_sets * kChunk;
+  prefetcher_.plan(4 * ((n + kPanel - 1) / kPanel));
+  for (int64_t col = 0; col < n; col += kPanel) {
+    const int64_t width = std::min(kPanel, n - col);
+    float *Sc = S + col, *dc = d + col, *oc = o + col;
+    const float* given = dc + kChunk * ldd;  // DPLR's second set of writes
+    prefetcher_.some();
+    if (p_.erases) {
+      p_.simd.gemm_rows(Into::kSub, {kChunk, width, p_.K, ops.e(p_), Kp, Sc, lds, dc, ldd});
+      if (p_.write_sets == 2) p_.simd.sub_strict_lower(ops.M() + kChunk, ldm, width, given, ldd, dc, ldd);
+      prefetcher_.some();
+      p_.simd.solve_lower(ops.M(), ldm, width, dc, ldd);
+    }
+    prefetcher_.some();
+    p_.simd.gemm_rows(Into::kSet, {kChunk, width, p_.K, ops.q(p_), Kp, Sc, lds, oc, ldo});
+    prefetcher_.some();
+    p_.simd.add_lower(ops.P(p_), ldm, width, dc, ldd, oc, ldo);
+    if (p_.write_sets == 2) p_.simd.add_lower(ops.P(p_) + kChunk, ldm, width, given, ldd, oc, ldo);
+    p_.simd.gemm_cols(Into::kRowScale, {Kp, width, ldm, ops.w_end, Kp, dc, ldd, Sc, lds, ops.lambda});
+  }
+}
+
+}  // namespace deltanet

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "simd/kernels.h"
+
+namespace deltanet {
+
+// Products of the scalar decays of a chunk: gamma_i from the start of the chunk through token i, to_end_j from after
+// token j to the end, between_ij (i >= j) from after token j through token i. Only products are formed, never quotients
+// or differences of logarithms, so every value is in [0, 1] and accurate to a few units in the last place however strong
+// the decay.
+inline void decay_products(const float* alpha, float* gamma, float* to_end, float* between) {
+  using simd::kChunk;
+  float product = 1.0f;
+  for (int64_t i = 0; i < kChunk; ++i) gamma[i] = product *= alpha[i];
+  product = 1.0f;
+  for (int64_t j = kChunk - 1; j >= 0; --j) {
+    to_end[j] = product;
+    product *= alpha[j];
+  }
+  for (int64_t i = 0; i < kChunk; ++i) {
+    for (int64_t j = 0; j < i; ++j) between[i * kChunk + j] = between[(i - 1) * kChunk + j] * alpha[i];
+    between[i * kChunk + i] = 1.0f;
+  }
+}
+
+// Collects gradients of products of decays: a product over tokens first..last adds its (value * gradient) to the
+// gradient of each of their logarithms.
+struct LogDecayGrad {
+  double steps[simd::kChunk + 1] = {};
+
+  void add(int64_t first, int64_t last, double value) {
+    steps[first] += value;
+    steps[last + 1] -= value;
+  }
+  void finish(float* log_alpha) const {
+    double sum = 0.0;
+    for (int64_t i = 0; i < simd::kChunk; ++i) log_alpha[i] = static_cast<float>(sum += steps[i]);
+  }
+};
+
+}  // namespace deltanet

@@ -1,0 +1,300 @@
+#include "recurrence/prepare.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "recurrence/matrix_precond.h"
+
+namespace deltanet {
+namespace {
+
+// B = exp(bias + slope s): [1/x, x], [1, x] or [1/x, 1].
+void squash_range(const Spec& spec, float& bias, float& slope) {
+  const float log_x = static_cast<float>(std::log(spec.x));
+  switch (spec.range) {
+    case Range::kSym: bias = 0.0f, slope = -log_x; break;
+    case Range::kAmplify: bias = 0.5f * log_x, slope = -0.5f * log_x; break;
+    case Range::kDampen: bias = -0.5f * log_x, slope = -0.5f * log_x; break;
+  }
+}
+
+void load_ridge(const Problem& p, int64_t head, float* ridge) {
+  const Tensor& t = p.in.ridge;
+  for (int64_t i = 0; i < p.K; ++i) ridge[i] = t.data[head * t.stride[0] + i * t.stride[1]];
+  std::fill(ridge + p.K, ridge + p.Kp, 1.0f);  // keeps 1/(A + ridge) finite in the padding
+}
+
+}  // namespace
+
+KeyState KeyState::make(const Problem& p, Arena& arena) {
+  KeyState state;
+  if (p.has_moment()) state.A = arena.take_zeros(p.Kp);
+  if (p.has_matrix()) state.matrix = arena.take_zeros(p.Kp * p.Kp);
+  return state;
+}
+
+void KeyState::load_initial(const Problem& p, const Sequence& sequence, int64_t head) {
+  if (A) {
+    std::fill_n(A, p.Kp, 0.0f);
+    if (p.in.A0) load_state(p.in.A0, sequence.index, head, 1, p.K, A, 0);
+  }
+  if (!matrix) return;
+  std::fill_n(matrix, p.Kp * p.Kp, 0.0f);
+  const bool rls = p.spec.precond == Precond::kRls;
+  const Tensor& initial = rls ? p.in.P0 : p.in.G0;
+  if (initial) {
+    load_state(initial, sequence.index, head, p.K, p.K, matrix, p.Kp);
+    symmetrise(p.K, matrix, p.Kp);
+  } else if (rls) {
+    const float inverse = 1.0f / p.in.ridge.data[head * p.in.ridge.stride[0]];
+    for (int64_t i = 0; i < p.K; ++i) matrix[i * p.Kp + i] = inverse;
+  }
+}
+
+void KeyState::store_final(const Problem& p, const Sequence& sequence, int64_t head, const Outputs& out) const {
+  if (A && out.A_final) store_state(A, 0, sequence.index, head, 1, p.K, out.A_final);
+  const Tensor& target = p.spec.precond == Precond::kRls ? out.P_final : out.G_final;
+  if (matrix && target) store_state(matrix, p.Kp, sequence.index, head, p.K, p.K, target);
+}
+
+void KeyState::copy_from(const Problem& p, const KeyState& other) {
+  if (A) std::copy_n(other.A, p.Kp, A);
+  if (matrix) std::copy_n(other.matrix, p.Kp * p.Kp, matrix);
+}
+
+Prepare::Prepare(const Problem& problem, int64_t key_head, Purpose purpose, Arena& arena)
+    : p_(problem), head_(key_head), record_(purpose == Purpose::kBackward), queries_(purpose != Purpose::kStates), temp_(arena.take(kChunk * problem.Kp)) {
+  if (p_.spec.precond == Precond::kAtq || p_.spec.precond == Precond::kAtkUnstable ||
+      p_.spec.precond == Precond::kAtkRaw || p_.spec.precond == Precond::kMesa) {
+    ridge_ = arena.take(p_.Kp);
+    load_ridge(p_, head_, ridge_);
+  }
+  if (record_) dridge_ = arena.take(p_.Kp);
+  if (p_.has_matrix()) matrix_ = std::make_unique<MatrixPrecond>(p_, head_, ridge_, arena);
+}
+
+Prepare::~Prepare() = default;
+
+KeyChunk Prepare::make_chunk(Arena& arena) const {
+  const int64_t rows = kChunk * p_.Kp;
+  KeyChunk c;
+  c.eq = arena.take(p_.reads * rows);
+  if (queries_) c.q = c.eq + (p_.reads - 1) * rows;
+  if (p_.erases) c.e = c.eq;
+  if (p_.spec.solve == Solve::kDplr) {
+    c.w = arena.take(2 * rows);
+    c.k = c.w + rows;
+    if (record_ && p_.spec.tying == Tying::kRwkv7) c.eta = arena.take(rows);
+  } else {
+    c.k = p_.erases ? c.e : arena.take(rows);
+    c.w = p_.own_write_key() ? arena.take(rows) : c.k;
+  }
+  if (p_.spec.tie_gates && p_.spec.decay == Decay::kDiag) c.alpha_atk_rows = arena.take(rows);
+  if (!record_) return c;
+  c.q_normal = arena.take(rows);
+  if (p_.spec.precond == Precond::kAtq || p_.spec.precond == Precond::kMesa) c.q_plain = arena.take(rows);
+  if (p_.has_moment()) {
+    c.A_previous = arena.take(rows);
+    c.B = arena.take(rows);
+    c.slope = arena.take(rows);
+  }
+  c.Pk = p_.key_side() && key_norm() ? arena.take(rows) : c.w;
+  c.start = KeyState::make(p_, arena);
+  return c;
+}
+
+Gates Prepare::make_gates(Arena& arena) const {
+  Gates gates;
+  if (p_.diagonal) gates.alpha_rows = arena.take(kChunk * p_.Kp);
+  return gates;
+}
+
+KeyGrads Prepare::make_grads(Arena& arena) const {
+  const int64_t rows = kChunk * p_.Kp;
+  const bool dplr = p_.spec.solve == Solve::kDplr;
+  KeyGrads g;
+  g.q = arena.take(rows);
+  if (dplr) {
+    g.e = arena.take(rows);
+    g.w = arena.take(2 * rows);
+    g.k = g.w + rows;
+  } else {
+    g.k = arena.take(rows);
+    g.e = g.k;
+    g.w = p_.own_write_key() ? arena.take(rows) : g.k;
+  }
+  if (p_.has_moment()) g.dA = arena.take_zeros(p_.Kp);
+  if (p_.has_matrix()) g.dmatrix = arena.take_zeros(p_.Kp * p_.Kp);
+  return g;
+}
+
+bool Prepare::key_norm() const {
+  return p_.spec.precond == Precond::kAtkUnstable || p_.spec.norm == Norm::kInv || p_.spec.norm == Norm::kOnePlus;
+}
+
+void Prepare::forward(const Span& span, KeyState& state, KeyChunk& c) {
+  const int64_t Kp = p_.Kp;
+  const float eps = static_cast<float>(p_.spec.l2norm_eps);
+  c.span = span;
+  if (record_) c.start.copy_from(p_, state);
+  load_rows(p_.in.k, span, head_, p_.K, c.k, Kp);
+  if (p_.spec.l2norm) p_.simd.l2norm_rows(span.fill, Kp, eps, c.k, c.k_inverse_norm);
+  if (queries_) {
+    load_rows(p_.in.q, span, head_, p_.K, c.q, Kp);
+    if (p_.spec.l2norm) p_.simd.l2norm_rows(span.fill, Kp, eps, c.q, c.q_inverse_norm);
+    if (record_) std::copy_n(c.q, kChunk * Kp, c.q_normal);
+    float factor[kChunk];
+    if (p_.spec.gain == Gain::kComba) {
+      std::fill_n(factor, kChunk, -p_.in.d.data[head_ * p_.in.d.stride[0]]);
+      p_.simd.add_scaled_rows(span.fill, Kp, factor, c.k, Kp, c.q, Kp);
+    }
+    std::fill_n(factor, kChunk, p_.scale);
+    p_.simd.scale_rows(span.fill, Kp, factor, c.q, Kp, c.q, Kp);
+  }
+
+  const Gain gain = p_.spec.gain;
+  if (gain == Gain::kLonghorn || gain == Gain::kNlms || gain == Gain::kEfla) {
+    p_.simd.dot_rows(span.fill, Kp, c.k, Kp, c.k, Kp, c.kk);
+  }
+  if (p_.spec.solve == Solve::kDplr) {
+    low_rank_factors(c);
+  } else {
+    write_key(state, c);
+  }
+}
+
+// The write key k~ (ATK) or the read query q~ (ATQ, MesaNet).
+void Prepare::write_key(KeyState& state, KeyChunk& c) {
+  const int64_t Kp = p_.Kp, fill = c.span.fill;
+  if (p_.has_moment()) {
+    preconditioner_gates(c);
+    const bool on_query = p_.spec.precond == Precond::kAtq;
+    if (on_query && record_) std::copy_n(c.q, kChunk * Kp, c.q_plain);
+    simd::PrecondScan scan{};
+    scan.kind = p_.scan_kind();
+    scan.rows = fill;
+    scan.n = Kp;
+    scan.k = c.k;
+    scan.x = on_query && c.q ? c.q : c.k;
+    scan.alpha = c.alpha_atk_rows ? c.alpha_atk_rows : c.alpha_atk;
+    scan.alpha_is_row = c.alpha_atk_rows != nullptr;
+    scan.beta = c.beta_atk;
+    scan.eps = static_cast<float>(p_.spec.eps);
+    if (p_.in.log_atk_scale) scan.center = p_.in.log_atk_scale.data[head_ * p_.in.log_atk_scale.stride[0]];
+    squash_range(p_.spec, scan.exponent_bias, scan.exponent_slope);
+    scan.ridge = ridge_;
+    scan.A = state.A;
+    scan.y = !on_query ? (c.Pk ? c.Pk : c.w) : c.q ? c.q : temp_;
+    scan.A_previous = c.A_previous;
+    scan.B = c.B;
+    scan.slope = c.slope;
+    p_.simd.precond_scan(scan);
+  }
+  if (p_.spec.precond == Precond::kIdentity) std::copy_n(c.k, fill * Kp, c.w);
+  if (p_.spec.precond == Precond::kRls) matrix_->rls_forward(state, c);
+  if (p_.spec.precond == Precond::kMesa) matrix_->mesa_forward(state, c);
+
+  const float* Pk = c.Pk ? c.Pk : c.w;
+  if (key_norm() || p_.spec.norm == Norm::kAlphaBeta || p_.spec.gain == Gain::kLonghorn) {
+    p_.simd.dot_rows(fill, Kp, c.k, Kp, Pk, Kp, c.m);
+  }
+  if (key_norm()) {
+    for (int64_t i = 0; i < fill; ++i) {
+      // A key of zero writes nothing whatever its factor, so 1/m is defined as 0 there.
+      if (p_.spec.norm == Norm::kInv) c.key_factor[i] = c.m[i] == 0.0f ? 0.0f : 1.0f / c.m[i];
+      else c.key_factor[i] = 1.0f / (1.0f + c.m[i]);
+    }
+    p_.simd.scale_rows(fill, Kp, c.key_factor, Pk, Kp, c.w, Kp);
+  }
+}
+
+// DPLR: S_t = diag(alpha) S_{t-1} - b (a^T S_{t-1}) + k v^T. The erase key is a, the write keys are b and k.
+void Prepare::low_rank_factors(KeyChunk& c) {
+  const int64_t Kp = p_.Kp;
+  const Inputs& in = p_.in;
+  float* b = c.w;
+  load_rows(p_.spec.tying == Tying::kRwkv7 ? in.kk : in.a, c.span, head_, p_.K, c.e, Kp);
+  switch (p_.spec.tying) {
+    case Tying::kGeneral: load_rows(in.b, c.span, head_, p_.K, b, Kp); break;
+    case Tying::kAEqB: std::copy_n(c.e, c.span.fill * Kp, b); break;
+    case Tying::kBEqK: std::copy_n(c.k, c.span.fill * Kp, b); break;
+    case Tying::kRwkv7: {
+      float* eta = c.eta ? c.eta : temp_;
+      load_rows(in.eta, c.span, head_, p_.K, eta, Kp);
+      p_.simd.mul_rows(c.span.fill, Kp, eta, c.e, b);
+      break;
+    }
+  }
+}
+
+// alpha and beta of the second-moment scan: inputs of their own, or those of the main recurrence.
+void Prepare::preconditioner_gates(KeyChunk& c) {
+  const bool tied = p_.spec.tie_gates;
+  const Tensor& beta = tied ? p_.in.beta : p_.in.beta_atk;
+  if (beta) {
+    load_scalars(beta, c.span, head_, 0.0f, c.beta_atk);
+  } else {
+    std::fill_n(c.beta_atk, kChunk, 1.0f);  // missing tokens have zero keys and add nothing
+  }
+  if (c.alpha_atk_rows) {
+    load_rows(p_.in.g, c.span, head_, p_.K, c.alpha_atk_rows, p_.Kp);
+    p_.simd.exp_rows(c.span.fill * p_.Kp, c.alpha_atk_rows, c.alpha_atk_rows);
+    return;
+  }
+  const Tensor& g = tied ? p_.in.g : p_.in.g_atk;
+  std::fill_n(c.alpha_atk, kChunk, 0.0f);
+  if (g && g.rank == 1) {
+    std::fill_n(c.alpha_atk, c.span.rows, g.data[head_ * g.stride[0]]);
+  } else if (g) {
+    load_scalars(g, c.span, head_, 0.0f, c.alpha_atk);
+  }
+  for (int64_t i = 0; i < c.span.fill; ++i) c.alpha_atk[i] = std::exp(c.alpha_atk[i]);
+}
+
+void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
+  const Span& span = c.span;
+  const Tensor& g = p_.in.g;
+  std::fill_n(gates.alpha, kChunk, 1.0f);
+  if (p_.spec.decay == Decay::kDiag) {
+    load_rows(g, span, value_head, p_.K, gates.alpha_rows, p_.Kp);
+    p_.simd.exp_rows(span.fill * p_.Kp, gates.alpha_rows, gates.alpha_rows);
+  } else {
+    if (p_.spec.decay == Decay::kScalar) {
+      load_scalars(g, span, value_head, 0.0f, gates.alpha);
+      for (int64_t i = 0; i < span.fill; ++i) gates.alpha[i] = std::exp(gates.alpha[i]);
+    } else if (p_.spec.decay == Decay::kConst) {
+      std::fill_n(gates.alpha, span.rows, std::exp(g.data[value_head * g.stride[0]]));
+    }
+    if (gates.alpha_rows) {
+      for (int64_t i = 0; i < span.fill; ++i) std::fill_n(gates.alpha_rows + i * p_.Kp, p_.Kp, gates.alpha[i]);
+    }
+  }
+
+  if (p_.in.beta) {
+    load_scalars(p_.in.beta, span, value_head, 0.0f, gates.beta);
+  } else {
+    for (int64_t i = 0; i < kChunk; ++i) gates.beta[i] = i < span.rows ? 1.0f : 0.0f;
+  }
+  for (int64_t i = 0; i < span.fill; ++i) {
+    const float beta = gates.beta[i];
+    float gain = beta;
+    switch (p_.spec.gain) {
+      case Gain::kOne: gain = i < span.rows ? 1.0f : 0.0f; break;
+      case Gain::kBeta:
+      case Gain::kComba: break;
+      case Gain::kLonghorn: gain = beta / (1.0f + beta * c.m[i]); break;
+      case Gain::kNlms: gain = c.kk[i] == 0.0f ? 0.0f : 1.0f / c.kk[i]; break;
+      case Gain::kEfla: gain = c.kk[i] == 0.0f ? beta : -std::expm1(-beta * c.kk[i]) / c.kk[i]; break;
+    }
+    if (p_.spec.norm == Norm::kAlphaBeta) {
+      const float denominator = gates.alpha[i] + beta * c.m[i];
+      gain = denominator == 0.0f ? 0.0f : beta / denominator;
+    }
+    if (p_.spec.solve == Solve::kDplr) gain = i < span.rows ? 1.0f : 0.0f;
+    gates.gain[i] = gain;
+    gates.erase[i] = gain;
+  }
+  if (p_.spec.gain == Gain::kComba) load_scalars(p_.in.beta_erase, span, value_head, 0.0f, gates.erase);
+}
+
+}  // namespace deltanet

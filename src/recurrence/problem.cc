@@ -1,0 +1,90 @@
+#include "recurrence/problem.h"
+
+#include <algorithm>
+
+namespace deltanet {
+namespace {
+
+float* element(const Tensor& t, int64_t i, int64_t j, int64_t k = 0) {
+  return t.data + i * t.stride[0] + j * t.stride[1] + k * t.stride[2];
+}
+
+void copy_row(const float* source, int64_t source_step, int64_t width, float* target, int64_t target_step) {
+  if (source_step == 1 && target_step == 1) {
+    std::copy_n(source, width, target);
+  } else {
+    for (int64_t i = 0; i < width; ++i) target[i * target_step] = source[i * source_step];
+  }
+}
+
+}  // namespace
+
+std::vector<Sequence> sequences_of(const Inputs& in, const Shape& shape) {
+  std::vector<Sequence> sequences;
+  for (int64_t n = 0; n < shape.N; ++n) {
+    if (in.cu_seqlens.empty()) {
+      sequences.push_back({n, n, 0, shape.T});
+    } else {
+      sequences.push_back({n, 0, in.cu_seqlens[n], in.cu_seqlens[n + 1]});
+    }
+  }
+  return sequences;
+}
+
+void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld) {
+  for (int64_t r = 0; r < span.fill; ++r, rows += ld) {
+    if (r < span.rows) {
+      copy_row(element(source, span.batch, span.token + r, head), source.stride[3], width, rows, 1);
+      std::fill(rows + width, rows + simd::padded(width), 0.0f);
+    } else {
+      std::fill_n(rows, simd::padded(width), 0.0f);
+    }
+  }
+}
+
+void store_rows(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target) {
+  for (int64_t r = 0; r < span.rows; ++r, rows += ld) {
+    copy_row(rows, 1, width, element(target, span.batch, span.token + r, head), target.stride[3]);
+  }
+}
+
+void load_scalars(const Tensor& source, const Span& span, int64_t head, float missing, float* values) {
+  for (int64_t r = 0; r < span.fill; ++r) {
+    values[r] = r < span.rows ? *element(source, span.batch, span.token + r, head) : missing;
+  }
+}
+
+void store_scalars(const float* values, const Span& span, int64_t head, const Tensor& target) {
+  for (int64_t r = 0; r < span.rows; ++r) *element(target, span.batch, span.token + r, head) = values[r];
+}
+
+void load_state(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state, int64_t ld) {
+  const float* from = element(source, n, head);
+  const int64_t row_step = source.rank == 4 ? source.stride[2] : 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    copy_row(from + r * row_step, source.stride[source.rank - 1], columns, state + r * ld, 1);
+  }
+}
+
+void store_state(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
+                 const Tensor& target) {
+  float* to = element(target, n, head);
+  const int64_t row_step = target.rank == 4 ? target.stride[2] : 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    copy_row(state + r * ld, 1, columns, to + r * row_step, target.stride[target.rank - 1]);
+  }
+}
+
+void load_transposed(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state,
+                     int64_t ld) {
+  const float* from = element(source, n, head);
+  for (int64_t r = 0; r < rows; ++r) copy_row(from + r * source.stride[2], source.stride[3], columns, state + r, ld);
+}
+
+void store_transposed(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
+                      const Tensor& target) {
+  float* to = element(target, n, head);
+  for (int64_t r = 0; r < rows; ++r) copy_row(state + r, ld, columns, to + r * target.stride[2], target.stride[3]);
+}
+
+}  // namespace deltanet

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "deltanet/recurrence.h"
+#include "simd/kernels.h"
+
+// What all stages of the engine share: the row, the sizes and padded sizes, and how to find a token's data.
+
+namespace deltanet {
+
+using simd::kChunk;
+
+struct Problem {
+  const Spec& spec;
+  const Inputs& in;
+  const Shape shape;
+  const simd::Kernels& simd;
+
+  int64_t K, V, Kp, Vp;   // Kp, Vp: padded to whole vectors
+  int64_t group;          // value heads per key head
+  float scale;            // of q
+  bool erases;            // the row has an erase key (online and DPLR)
+  bool diagonal;          // the chunk is treated with a decay vector per token
+  bool erase_first;       // the erase key reads the state before the token's decay
+  int64_t reads;          // stacked read keys: erase and query, or query alone
+  int64_t write_sets;     // write keys per token: 1, or 2 for DPLR (solved and given)
+
+  Problem(const Spec& s, const Inputs& inputs, const Shape& sizes)
+      : spec(s), in(inputs), shape(sizes), simd(simd::kernels()) {
+    K = shape.K;
+    V = shape.V;
+    Kp = simd::padded(K);
+    Vp = simd::padded(V);
+    group = shape.U / shape.H;
+    scale = static_cast<float>(spec.scale ? *spec.scale : 1.0 / std::sqrt(static_cast<double>(K)));
+    const bool dplr = spec.solve == Solve::kDplr;
+    erases = spec.solve != Solve::kOffline;
+    diagonal = spec.decay == Decay::kDiag || dplr;
+    erase_first = dplr || spec.gain == Gain::kComba;
+    reads = erases ? 2 : 1;
+    write_sets = dplr ? 2 : 1;
+  }
+
+  bool key_side() const {
+    return spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
+           spec.precond == Precond::kAtkRaw;
+  }
+  bool own_write_key() const {
+    return key_side() || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity;
+  }
+  bool has_moment() const { return key_side() || spec.precond == Precond::kAtq; }  // the row carries A
+  simd::PrecondKind scan_kind() const {
+    if (spec.precond == Precond::kAtq) return simd::PrecondKind::kInverse;
+    if (spec.precond != Precond::kAtkStable) return simd::PrecondKind::kInversePrevious;
+    return spec.squash == Squash::kTanh ? simd::PrecondKind::kStableTanh : simd::PrecondKind::kStableFast;
+  }
+  bool has_matrix() const { return spec.precond == Precond::kRls || spec.precond == Precond::kMesa; }
+};
+
+// One sequence: tokens [begin, end) of batch entry `batch`; `index` counts states.
+struct Sequence {
+  int64_t index, batch, begin, end;
+  int64_t length() const { return end - begin; }
+};
+
+std::vector<Sequence> sequences_of(const Inputs& in, const Shape& shape);
+
+// Tokens [token, token + rows) of one batch entry: what a chunk covers. Matrices are filled up to `fill` rows.
+struct Span {
+  int64_t batch, token, rows, fill;
+};
+
+// Copies the token rows of head `head` from [B,T,heads,width] into a padded matrix, and back. Rows between span.rows and
+// span.fill and the padding become zeros.
+void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld);
+void store_rows(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target);
+
+// The same for one value per token, [B,T,heads]; missing tokens become `missing`.
+void load_scalars(const Tensor& source, const Span& span, int64_t head, float missing, float* values);
+void store_scalars(const float* values, const Span& span, int64_t head, const Tensor& target);
+
+// A [rows][columns] matrix at index (n, head) of [N,heads,rows,columns] (or a vector of [N,heads,columns]).
+void load_state(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state, int64_t ld);
+void store_state(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
+                 const Tensor& target);
+
+// The same for S, with the state transposed: [columns][ld].
+void load_transposed(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state, int64_t ld);
+void store_transposed(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
+                      const Tensor& target);
+
+// The same tensor without its first columns.
+inline Tensor columns_from(Tensor t, int64_t first) {
+  if (t.data) t.data += first * t.stride[t.rank - 1];
+  return t;
+}
+
+}  // namespace deltanet

@@ -1,0 +1,291 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "deltanet/rows.h"
+#include "recurrence/autodiff.h"
+
+// The definition of every row: one token loop for one head of one sequence, with T = double for values and T = Var for
+// gradients. Private; the entry points are in deltanet/reference.h.
+//
+// Shapes as in deltanet/recurrence.h. The state S is [K,V]: S[i][j] pairs key dimension i with value dimension j.
+//
+// Where a key is zero, three factors of the write would be 0/0. They are fixed here so that a zero key writes nothing
+// and passes no gradient through the guard:
+//   gain nlms   1/(k.k)                  is 0    where k.k = 0
+//   gain efla   (1 - e^(-beta l))/l      is beta where l = k.k = 0 (its limit)
+//   norm inv    1/(k.Bk)                 is 0    where k.Bk = 0
+// Likewise norm alpha_beta, beta/(alpha + beta k.Bk), is 0 where its denominator is 0 (a decay that underflows).
+
+namespace deltanet::reference {
+
+struct Dims {
+  int64_t B = 0, T = 0, H = 0, U = 0, K = 0, V = 0, N = 0;
+  std::vector<int64_t> cu_seqlens;  // empty: N = B sequences of T tokens
+};
+
+// The inputs, dense; a null pointer means absent.
+template <class T>
+struct Operands {
+  const T *q, *k, *v, *g, *beta, *beta_erase, *d, *g_atk, *beta_atk, *log_atk_scale, *ridge, *a, *b, *kk, *eta, *S0,
+      *A0, *P0, *G0;
+};
+
+template <class T>
+struct HeadResult {
+  std::vector<T> o;           // [tokens, V]
+  std::vector<T> S, A, P, G;  // [K,V], [K], [K,K], [K,K]; A, P, G are empty where the row has none
+};
+
+inline bool gain_needs_beta(const Spec& spec) {
+  return spec.solve != Solve::kDplr && spec.gain != Gain::kOne && spec.gain != Gain::kNlms;
+}
+
+// Does the preconditioner take alpha and beta of the main recurrence? It then needs as many value heads as key heads,
+// and reads beta (1 when absent) even where the gain does not.
+inline bool preconditioner_shares_gates(const Spec& spec) { return spec.tie_gates || spec.precond == Precond::kMesa; }
+
+// Does the row keep the diagonal second moment of the keys, A?
+inline bool uses_moment(const Spec& spec) {
+  return spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
+         spec.precond == Precond::kAtkRaw || spec.precond == Precond::kAtq;
+}
+
+template <class T>
+T dot(const std::vector<T>& x, const std::vector<T>& y) {
+  T sum = 0.0;
+  for (std::size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// x M for a row vector x [rows] and a row-major matrix M [rows, columns].
+template <class T>
+std::vector<T> times(const std::vector<T>& x, const std::vector<T>& matrix) {
+  const std::size_t columns = matrix.size() / x.size();
+  std::vector<T> out(columns, T(0.0));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t j = 0; j < columns; ++j) out[j] += x[i] * matrix[i * columns + j];
+  }
+  return out;
+}
+
+// M += x y^T
+template <class T>
+void add_outer(std::vector<T>& matrix, const std::vector<T>& x, const std::vector<T>& y) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t j = 0; j < y.size(); ++j) matrix[i * y.size() + j] += x[i] * y[j];
+  }
+}
+
+template <class T>
+std::vector<T> scaled(const T& factor, std::vector<T> x) {
+  for (T& entry : x) entry = factor * entry;
+  return x;
+}
+
+template <class T>
+std::vector<T> symmetric_part(const T* matrix, std::size_t n) {
+  std::vector<T> out(n * n);
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j) out[i * n + j] = (matrix[i * n + j] + matrix[j * n + i]) * T(0.5);
+  }
+  return out;
+}
+
+// Solves M y = x for a symmetric positive definite M [n,n] by M = L D L^T; only the lower half of M is read.
+template <class T>
+std::vector<T> solve_spd(std::vector<T> m, std::vector<T> x) {
+  const std::size_t n = x.size();
+  for (std::size_t j = 0; j < n; ++j) {
+    for (std::size_t i = j + 1; i < n; ++i) {
+      const T factor = m[i * n + j] / m[j * n + j];
+      for (std::size_t c = j + 1; c <= i; ++c) m[i * n + c] = m[i * n + c] - factor * m[c * n + j];
+      x[i] = x[i] - factor * x[j];
+    }
+  }
+  for (std::size_t j = n; j-- > 0;) {  // here m[i][j] = L_ij D_j, so that y_j = (x_j - sum_i m_ij y_i) / D_j
+    for (std::size_t i = j + 1; i < n; ++i) x[j] = x[j] - m[i * n + j] * x[i];
+    x[j] = x[j] / m[j * n + j];
+  }
+  return x;
+}
+
+// The stable diagonal preconditioner B = x^(-s), s = squash(log(A + eps) - centre), Eq. 9.
+template <class T>
+T stable_preconditioner(const Spec& spec, const T& moment, const T& centre) {
+  using std::abs, std::exp, std::log, std::tanh;
+  const T r = log(moment + T(spec.eps)) - centre;
+  const T s = spec.squash == Squash::kTanh ? tanh(r) : r / (T(1.0) + abs(r));
+  T exponent = -s;                                                      // B in [1/x, x]
+  if (spec.range == Range::kAmplify) exponent = (T(1.0) - s) * T(0.5);  // B in [1, x]
+  if (spec.range == Range::kDampen) exponent = (T(1.0) + s) * T(-0.5);  // B in [1/x, 1]
+  return exp(T(std::log(spec.x)) * exponent);
+}
+
+// The scalar gain. kk = k.k and m = k.Pk with P the preconditioner.
+template <class T>
+T gain_of(const Spec& spec, const T& alpha, const T& beta, const T& kk, const T& m) {
+  using std::expm1;
+  if (spec.norm == Norm::kAlphaBeta) {
+    const T denominator = alpha + beta * m;
+    return number_of(denominator) == 0 ? T(0.0) : beta / denominator;
+  }
+  switch (spec.gain) {
+    case Gain::kOne:
+      return T(1.0);
+    case Gain::kBeta:
+    case Gain::kComba:
+      return beta;
+    case Gain::kLonghorn:
+      return beta / (T(1.0) + beta * m);
+    case Gain::kNlms:
+      return number_of(kk) == 0 ? T(0.0) : T(1.0) / kk;
+    case Gain::kEfla:
+      return number_of(kk) == 0 ? beta : -expm1(-(beta * kk)) / kk;
+  }
+  return beta;
+}
+
+// All tokens of value head u in sequence n.
+template <class T>
+HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x, int64_t n, int64_t u) {
+  using std::exp, std::sqrt;
+  using Vector = std::vector<T>;
+  const T one = 1.0, zero = 0.0;
+  const int64_t K = dims.K, V = dims.V;
+  const auto width = static_cast<std::size_t>(K);
+  const int64_t h = u / (dims.U / dims.H);  // the key head that this value head reads
+  const bool packed = !dims.cu_seqlens.empty();
+  const int64_t first = packed ? dims.cu_seqlens[static_cast<std::size_t>(n)] : n * dims.T;
+  const int64_t last = packed ? dims.cu_seqlens[static_cast<std::size_t>(n) + 1] : (n + 1) * dims.T;
+  const auto vector_at = [](const T* data, int64_t index, int64_t size) {
+    return Vector(data + index * size, data + (index + 1) * size);
+  };
+  const auto initial = [&](const T* data, int64_t index, int64_t size) {
+    return data ? vector_at(data, index, size) : Vector(static_cast<std::size_t>(size), zero);
+  };
+  const auto normalised = [&](const Vector& y) { return scaled(one / sqrt(dot(y, y) + T(spec.l2norm_eps)), y); };
+  const T scale = spec.scale ? *spec.scale : 1 / std::sqrt(static_cast<double>(K));
+
+  HeadResult<T> out;
+  Vector& S = out.S = initial(x.S0, n * dims.U + u, K * V);
+  Vector& A = out.A;
+  Vector& P = out.P;
+  Vector& G = out.G;
+  const int64_t nh = n * dims.H + h;
+  if (uses_moment(spec)) A = initial(x.A0, nh, K);
+  if (spec.precond == Precond::kMesa) G = symmetric_part(initial(x.G0, nh, K * K).data(), width);
+  if (spec.precond == Precond::kRls) {
+    P = Vector(width * width, zero);
+    if (x.P0) {
+      P = symmetric_part(x.P0 + nh * K * K, width);
+    } else {
+      for (std::size_t i = 0; i < width; ++i) P[i * width + i] = one / x.ridge[h];
+    }
+  }
+
+  for (int64_t t = first; t < last; ++t) {
+    const int64_t th = t * dims.H + h, tu = t * dims.U + u;
+    Vector q = vector_at(x.q, th, K), k = vector_at(x.k, th, K);
+    const Vector v = vector_at(x.v, tu, V);
+    if (spec.l2norm) q = normalised(q), k = normalised(k);
+    if (spec.gain == Gain::kComba) {
+      for (std::size_t i = 0; i < width; ++i) q[i] = q[i] - x.d[h] * k[i];
+    }
+    q = scaled(scale, q);
+
+    // ---- decay alpha [K] and gain input beta
+    Vector alpha(width, one);
+    if (spec.decay == Decay::kConst) alpha.assign(width, exp(x.g[u]));
+    if (spec.decay == Decay::kScalar) alpha.assign(width, exp(x.g[tu]));
+    if (spec.decay == Decay::kDiag) {
+      for (std::size_t i = 0; i < width; ++i) alpha[i] = exp(x.g[tu * K + static_cast<int64_t>(i)]);
+    }
+    const T beta = x.beta ? x.beta[tu] : one;
+
+    // ---- diagonal second moment of the keys, A_t = alpha_atk A_{t-1} + beta_atk k*k
+    const Vector A_prev = A;
+    if (uses_moment(spec)) {
+      const T alpha_atk = x.g_atk ? exp(x.g_atk[th]) : one;
+      const T beta_atk = spec.tie_gates ? beta : x.beta_atk ? x.beta_atk[th] : one;
+      for (std::size_t i = 0; i < width; ++i) {
+        A[i] = (spec.tie_gates ? alpha[i] : alpha_atk) * A_prev[i] + beta_atk * k[i] * k[i];
+      }
+    }
+
+    // ---- write key w: Pk, perhaps normalised by m = k.Pk
+    Vector w = k;
+    switch (spec.precond) {
+      case Precond::kAtkStable:
+        for (std::size_t i = 0; i < width; ++i) w[i] = stable_preconditioner(spec, A[i], x.log_atk_scale[h]) * k[i];
+        break;
+      case Precond::kAtkUnstable:
+      case Precond::kAtkRaw:
+        for (std::size_t i = 0; i < width; ++i) w[i] = k[i] / (A_prev[i] + x.ridge[h * K + static_cast<int64_t>(i)]);
+        break;
+      case Precond::kRls:
+        w = times(k, P);
+        break;
+      default:
+        break;
+    }
+    const T m = dot(k, w);
+    if (spec.precond == Precond::kRls) add_outer(P, w, scaled(T(-1.0) / (one + m), w));
+    if (spec.precond == Precond::kAtkUnstable || spec.precond == Precond::kRls || spec.norm == Norm::kOnePlus) {
+      w = scaled(one / (one + m), w);
+    } else if (spec.norm == Norm::kInv) {
+      w = scaled(number_of(m) == 0 ? zero : one / m, w);
+    }
+    const T gain = gain_of(spec, alpha[0], beta, dot(k, k), m);
+
+    // ---- state
+    Vector read_before_decay;  // what the low-rank and Comba erasures read
+    if (spec.solve == Solve::kDplr) {
+      read_before_decay = times(vector_at(spec.tying == Tying::kRwkv7 ? x.kk : x.a, th, K), S);
+    } else if (spec.gain == Gain::kComba) {
+      read_before_decay = times(k, S);
+    }
+    if (spec.decay != Decay::kNone) {
+      for (std::size_t i = 0; i < S.size(); ++i) S[i] = alpha[i / static_cast<std::size_t>(V)] * S[i];
+    }
+    if (spec.solve == Solve::kDplr) {  // S_t = diag(alpha) S - b (a^T S) + k v^T
+      Vector b = k;
+      if (spec.tying == Tying::kGeneral) b = vector_at(x.b, th, K);
+      if (spec.tying == Tying::kAEqB) b = vector_at(x.a, th, K);
+      if (spec.tying == Tying::kRwkv7) {
+        b = vector_at(x.kk, th, K);
+        for (std::size_t i = 0; i < width; ++i) b[i] = b[i] * x.eta[th * K + static_cast<int64_t>(i)];
+      }
+      add_outer(S, b, scaled(T(-1.0), read_before_decay));
+      add_outer(S, k, v);
+    } else {
+      Vector update = scaled(gain, v);  // offline
+      const Vector erased = spec.solve == Solve::kOffline ? Vector()
+                            : spec.gain == Gain::kComba   ? scaled(x.beta_erase[tu], read_before_decay)
+                                                          : scaled(gain, times(k, S));
+      for (std::size_t j = 0; j < erased.size(); ++j) update[j] = update[j] - erased[j];
+      add_outer(S, w, update);
+    }
+
+    // ---- read
+    if (spec.precond == Precond::kAtq) {
+      for (std::size_t i = 0; i < width; ++i) q[i] = q[i] / (A[i] + x.ridge[h * K + static_cast<int64_t>(i)]);
+    } else if (spec.precond == Precond::kMesa) {
+      G = scaled(alpha[0], G);
+      add_outer(G, k, scaled(beta, k));
+      Vector regularised = G;
+      for (std::size_t i = 0; i < width; ++i) {
+        regularised[i * width + i] += x.ridge[h * K + static_cast<int64_t>(i)];
+      }
+      q = solve_spd(regularised, q);
+    }
+    const Vector o = times(q, S);
+    out.o.insert(out.o.end(), o.begin(), o.end());
+  }
+  return out;
+}
+
+}  // namespace deltanet::reference

@@ -1,0 +1,240 @@
+// Small dense and triangular matrix products. See kernels.h for the layout rules.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/gemm.cc"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+#include "simd/modules.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deltanet::simd {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using Vec = hn::Vec<D>;
+
+constexpr int64_t kLanes = HWY_LANES(float);
+
+// Register tile: kTileRows x kTileVecs accumulators plus the operands fit the register file (32 registers with AVX-512,
+// 16 otherwise), with enough independent chains to hide the latency of the multiply-add.
+constexpr int kTileRows = kLanes >= 16 ? 8 : 4;
+constexpr int kTileVecs = 2;
+
+template <Into kInto, bool kACols, int kVecs>
+HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
+  const D d;
+  Vec acc[kTileRows][kVecs];
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Zero(d);
+  }
+  const int64_t a_row = kACols ? 1 : g.lda;
+  const int64_t a_step = kACols ? g.lda : 1;
+  const float* HWY_RESTRICT a = g.a + row * a_row;
+  const float* HWY_RESTRICT b = g.b + col;
+  for (int64_t step = 0; step < g.depth; ++step) {
+    Vec bv[kVecs];
+    for (int v = 0; v < kVecs; ++v) bv[v] = hn::Load(d, b + v * kLanes);
+    for (int r = 0; r < kTileRows; ++r) {
+      const Vec av = hn::Set(d, a[r * a_row]);
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(av, bv[v], acc[r][v]);
+    }
+    a += a_step;
+    b += g.ldb;
+  }
+  const float* from = g.from ? g.from : g.c;
+  for (int r = 0; r < kTileRows; ++r) {
+    const int64_t at = (row + r) * g.ldc + col;
+    for (int v = 0; v < kVecs; ++v) {
+      const float* c = from + at + v * kLanes;
+      Vec sum = acc[r][v];
+      if constexpr (kInto == Into::kAdd) sum = hn::Add(hn::Load(d, c), sum);
+      if constexpr (kInto == Into::kSub) sum = hn::Sub(hn::Load(d, c), sum);
+      if constexpr (kInto == Into::kRowScale) sum = hn::MulAdd(hn::Set(d, g.scale[row + r]), hn::Load(d, c), sum);
+      if constexpr (kInto == Into::kColScale) sum = hn::MulAdd(hn::Load(d, g.scale + col + v * kLanes), hn::Load(d, c), sum);
+      hn::Store(sum, d, g.c + at + v * kLanes);
+    }
+  }
+}
+
+// Columns outside, rows inside: a panel of B (depth x 32 floats) stays in L1 while all rows of A pass over it.
+template <Into kInto, bool kACols>
+HWY_NOINLINE void gemm_into(const Gemm& g) {
+  int64_t col = 0;
+  for (; col + kTileVecs * kLanes <= g.n; col += kTileVecs * kLanes) {
+    for (int64_t row = 0; row < g.m; row += kTileRows) tile<kInto, kACols, kTileVecs>(g, row, col);
+  }
+  for (; col < g.n; col += kLanes) {
+    for (int64_t row = 0; row < g.m; row += kTileRows) tile<kInto, kACols, 1>(g, row, col);
+  }
+}
+
+template <bool kACols>
+void gemm(Into into, const Gemm& g) {
+  switch (into) {
+    case Into::kSet: return gemm_into<Into::kSet, kACols>(g);
+    case Into::kAdd: return gemm_into<Into::kAdd, kACols>(g);
+    case Into::kSub: return gemm_into<Into::kSub, kACols>(g);
+    case Into::kRowScale: return gemm_into<Into::kRowScale, kACols>(g);
+    case Into::kColScale: return gemm_into<Into::kColScale, kACols>(g);
+  }
+}
+
+// One row block of a triangular product: y_i += sign * sum_j coef(i,j) x_j over kVecs vectors, with the sum split in two
+// chains by the parity of j because the multiply-adds of one chain wait for each other.
+template <int kVecs, bool kNegate>
+HWY_INLINE void row_combination(const float* HWY_RESTRICT coef, int64_t coef_step, int64_t count, const float* x,
+                                int64_t ldx, float* y) {
+  const D d;
+  Vec even[kVecs], odd[kVecs];
+  for (int v = 0; v < kVecs; ++v) {
+    even[v] = hn::Load(d, y + v * kLanes);
+    odd[v] = hn::Zero(d);
+  }
+  int64_t j = 0;
+  for (; j + 1 < count; j += 2) {
+    const Vec c0 = hn::Set(d, coef[j * coef_step]);
+    const Vec c1 = hn::Set(d, coef[(j + 1) * coef_step]);
+    const float* x0 = x + j * ldx;
+    const float* x1 = x0 + ldx;
+    for (int v = 0; v < kVecs; ++v) {
+      const Vec a0 = hn::Load(d, x0 + v * kLanes);
+      const Vec a1 = hn::Load(d, x1 + v * kLanes);
+      even[v] = kNegate ? hn::NegMulAdd(c0, a0, even[v]) : hn::MulAdd(c0, a0, even[v]);
+      odd[v] = kNegate ? hn::NegMulAdd(c1, a1, odd[v]) : hn::MulAdd(c1, a1, odd[v]);
+    }
+  }
+  if (j < count) {
+    const Vec c0 = hn::Set(d, coef[j * coef_step]);
+    for (int v = 0; v < kVecs; ++v) {
+      const Vec a0 = hn::Load(d, x + j * ldx + v * kLanes);
+      even[v] = kNegate ? hn::NegMulAdd(c0, a0, even[v]) : hn::MulAdd(c0, a0, even[v]);
+    }
+  }
+  for (int v = 0; v < kVecs; ++v) hn::Store(hn::Add(even[v], odd[v]), d, y + v * kLanes);
+}
+
+// Applies `block` to all n columns, in blocks of four or two vectors where they fit.
+template <class Block>
+HWY_INLINE void for_column_blocks(int64_t n, const Block& block) {
+  int64_t col = 0;
+  for (; col + 4 * kLanes <= n; col += 4 * kLanes) block.template operator()<4>(col);
+  for (; col + 2 * kLanes <= n; col += 2 * kLanes) block.template operator()<2>(col);
+  for (; col < n; col += kLanes) block.template operator()<1>(col);
+}
+
+enum class Triangle { kLower, kUpper, kStrictLower, kStrictUpper };
+
+// Y += or -= T X, with T the named triangle of L, or of its transpose for the upper ones.
+template <Triangle kTriangle, bool kNegate>
+struct TriangularProduct {
+  const float* L;
+  int64_t ldl;
+  const float* X;
+  int64_t ldx;
+  float* Y;
+  int64_t ldy;
+
+  template <int kVecs>
+  HWY_ATTR HWY_INLINE void operator()(int64_t col) const {
+    for (int64_t i = 0; i < kChunk; ++i) {
+      float* y = Y + i * ldy + col;
+      if constexpr (kTriangle == Triangle::kLower || kTriangle == Triangle::kStrictLower) {
+        const int64_t count = kTriangle == Triangle::kLower ? i + 1 : i;
+        row_combination<kVecs, kNegate>(L + i * ldl, 1, count, X + col, ldx, y);
+      } else {
+        const int64_t first = kTriangle == Triangle::kUpper ? i : i + 1;
+        row_combination<kVecs, kNegate>(L + first * ldl + i, ldl, kChunk - first, X + first * ldx + col, ldx, y);
+      }
+    }
+  }
+};
+
+template <Triangle kTriangle, bool kNegate>
+void triangular_product(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy) {
+  for_column_blocks(n, TriangularProduct<kTriangle, kNegate>{L, ldl, X, ldx, Y, ldy});
+}
+
+// X <- (I + L)^-1 X or (I + L^T)^-1 X by substitution, in place.
+template <bool kTransposed>
+struct TriangularSolve {
+  const float* L;
+  int64_t ldl;
+  float* X;
+  int64_t ldx;
+
+  template <int kVecs>
+  HWY_ATTR HWY_INLINE void operator()(int64_t col) const {
+    for (int64_t step = 1; step < kChunk; ++step) {
+      if constexpr (kTransposed) {
+        const int64_t i = kChunk - 1 - step;
+        row_combination<kVecs, true>(L + (i + 1) * ldl + i, ldl, step, X + (i + 1) * ldx + col, ldx, X + i * ldx + col);
+      } else {
+        row_combination<kVecs, true>(L + step * ldl, 1, step, X + col, ldx, X + step * ldx + col);
+      }
+    }
+  }
+};
+
+template <bool kTransposed>
+void triangular_solve(const float* L, int64_t ldl, int64_t n, float* X, int64_t ldx) {
+  for_column_blocks(n, TriangularSolve<kTransposed>{L, ldl, X, ldx});
+}
+
+#if HWY_TARGET == HWY_SCALAR
+void transpose(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64_t ldx, float* HWY_RESTRICT y, int64_t ldy) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < n; ++j) y[j * ldy + i] = x[i * ldx + j];
+  }
+}
+#else
+// 4x4 blocks in 128-bit registers: the transposes are a few percent of the work and this form exists on every target.
+void transpose(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64_t ldx, float* HWY_RESTRICT y, int64_t ldy) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::RepartitionToWide<decltype(d4)> d64;
+  for (int64_t i = 0; i < rows; i += 4) {
+    for (int64_t j = 0; j < n; j += 4) {
+      const float* source = x + i * ldx + j;
+      const auto r0 = hn::Load(d4, source);
+      const auto r1 = hn::Load(d4, source + ldx);
+      const auto r2 = hn::Load(d4, source + 2 * ldx);
+      const auto r3 = hn::Load(d4, source + 3 * ldx);
+      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d4, r0, r1));
+      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d4, r2, r3));
+      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d4, r0, r1));
+      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d4, r2, r3));
+      float* target = y + j * ldy + i;
+      hn::Store(hn::BitCast(d4, hn::InterleaveLower(d64, low01, low23)), d4, target);
+      hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d64, low01, low23)), d4, target + ldy);
+      hn::Store(hn::BitCast(d4, hn::InterleaveLower(d64, high01, high23)), d4, target + 2 * ldy);
+      hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d64, high01, high23)), d4, target + 3 * ldy);
+    }
+  }
+}
+#endif
+
+}  // namespace
+
+void fill_gemm(Kernels& table) {
+  table.gemm_rows = gemm<false>;
+  table.gemm_cols = gemm<true>;
+  table.solve_lower = triangular_solve<false>;
+  table.solve_upper = triangular_solve<true>;
+  table.add_lower = triangular_product<Triangle::kLower, false>;
+  table.add_upper = triangular_product<Triangle::kUpper, false>;
+  table.sub_strict_lower = triangular_product<Triangle::kStrictLower, true>;
+  table.sub_strict_upper = triangular_product<Triangle::kStrictUpper, true>;
+  table.transpose = transpose;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deltanet::simd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deltanet::simd {
+HWY_EXPORT(fill_gemm);
+void add_gemm(Kernels& table) { HWY_DYNAMIC_DISPATCH(fill_gemm)(table); }
+}  // namespace deltanet::simd
+#endif

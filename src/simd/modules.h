@@ -1,0 +1,15 @@
+#pragma once
+
+#include "simd/kernels.h"
+
+// Each kernel file fills its part of the table for Highway's chosen target.
+
+namespace deltanet::simd {
+
+void add_gemm(Kernels& table);
+void add_rows(Kernels& table);
+void add_precond(Kernels& table);
+void add_diag(Kernels& table);
+void add_step(Kernels& table);
+
+}  // namespace deltanet::simd

@@ -1,0 +1,126 @@
+// Elementwise and row-wise kernels.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/rows.cc"
+#include "hwy/foreach_target.h"
+
+#include <cmath>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "simd/modules.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace deltanet::simd {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using Vec = hn::Vec<D>;
+
+constexpr int64_t kLanes = HWY_LANES(float);
+
+HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
+
+HWY_INLINE float dot(int64_t n, const float* HWY_RESTRICT x, const float* HWY_RESTRICT y) {
+  const D d;
+  Vec acc = hn::Zero(d);
+  for (int64_t i = 0; i < n; i += kLanes) acc = hn::MulAdd(hn::Load(d, x + i), hn::Load(d, y + i), acc);
+  return sum(acc);
+}
+
+void exp_rows(int64_t count, const float* HWY_RESTRICT x, float* HWY_RESTRICT y) {
+  const D d;
+  for (int64_t i = 0; i < count; i += kLanes) hn::Store(hn::Exp(d, hn::Load(d, x + i)), d, y + i);
+}
+
+void scale_rows(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy) {
+  const D d;
+  for (int64_t r = 0; r < rows; ++r, x += ldx, y += ldy) {
+    const Vec factor = hn::Set(d, s[r]);
+    for (int64_t i = 0; i < n; i += kLanes) hn::Store(hn::Mul(factor, hn::Load(d, x + i)), d, y + i);
+  }
+}
+
+void add_scaled_rows(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy) {
+  const D d;
+  for (int64_t r = 0; r < rows; ++r, x += ldx, y += ldy) {
+    const Vec factor = hn::Set(d, s[r]);
+    for (int64_t i = 0; i < n; i += kLanes) {
+      hn::Store(hn::MulAdd(factor, hn::Load(d, x + i), hn::Load(d, y + i)), d, y + i);
+    }
+  }
+}
+
+void mul_rows(int64_t rows, int64_t n, const float* a, const float* x, float* y) {
+  const D d;
+  for (int64_t i = 0; i < rows * n; i += kLanes) hn::Store(hn::Mul(hn::Load(d, a + i), hn::Load(d, x + i)), d, y + i);
+}
+
+void add_mul_rows(int64_t rows, int64_t n, const float* a, const float* x, float* y) {
+  const D d;
+  for (int64_t i = 0; i < rows * n; i += kLanes) {
+    hn::Store(hn::MulAdd(hn::Load(d, a + i), hn::Load(d, x + i), hn::Load(d, y + i)), d, y + i);
+  }
+}
+
+void dot_rows(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, float* out) {
+  for (int64_t r = 0; r < rows; ++r) out[r] = dot(n, x + r * ldx, y + r * ldy);
+}
+
+void dot_cols(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add,
+              float* out) {
+  const D d;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Vec acc = hn::Zero(d);
+    for (int64_t r = 0; r < rows; ++r) acc = hn::MulAdd(hn::Load(d, x + r * ldx + i), hn::Load(d, y + r * ldy + i), acc);
+    hn::Store(add ? hn::Add(hn::Load(d, out + i), acc) : acc, d, out + i);
+  }
+}
+
+void l2norm_rows(int64_t rows, int64_t n, float eps, float* x, float* inverse_norm) {
+  const D d;
+  for (int64_t r = 0; r < rows; ++r, x += n) {
+    inverse_norm[r] = 1.0f / std::sqrt(dot(n, x, x) + eps);
+    const Vec factor = hn::Set(d, inverse_norm[r]);
+    for (int64_t i = 0; i < n; i += kLanes) hn::Store(hn::Mul(factor, hn::Load(d, x + i)), d, x + i);
+  }
+}
+
+// y = x r, r = (x.x + eps)^-1/2, so dx = r (dy - y (y.dy)).
+void l2norm_rows_grad(int64_t rows, int64_t n, const float* y, const float* inverse_norm, float* dy) {
+  const D d;
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n) {
+    const Vec along = hn::Set(d, dot(n, y, dy));
+    const Vec factor = hn::Set(d, inverse_norm[r]);
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const Vec across = hn::NegMulAdd(along, hn::Load(d, y + i), hn::Load(d, dy + i));
+      hn::Store(hn::Mul(factor, across), d, dy + i);
+    }
+  }
+}
+
+}  // namespace
+
+void fill_rows(Kernels& table) {
+  table.exp_rows = exp_rows;
+  table.scale_rows = scale_rows;
+  table.add_scaled_rows = add_scaled_rows;
+  table.mul_rows = mul_rows;
+  table.add_mul_rows = add_mul_rows;
+  table.dot_rows = dot_rows;
+  table.dot_cols = dot_cols;
+  table.l2norm_rows = l2norm_rows;
+  table.l2norm_rows_grad = l2norm_rows_grad;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace deltanet::simd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace deltanet::simd {
+HWY_EXPORT(fill_rows);
+void add_rows(Kernels& table) { HWY_DYNAMIC_DISPATCH(fill_rows)(table); }
+}  // namespace deltanet::simd
+#endif

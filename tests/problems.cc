@@ -1,0 +1,192 @@
+#include "problems.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <ostream>
+#include <set>
+#include <sstream>
+
+#include "base/arena.h"
+#include "recurrence/arrays.h"
+
+namespace deltanet::test {
+namespace {
+
+// Every program that uses this file runs with scratch memory that is NaN until written.
+struct PoisonedScratch : testing::Environment {
+  void SetUp() override { Arena::set_poison(true); }
+};
+const auto* const kPoisoned = testing::AddGlobalTestEnvironment(new PoisonedScratch);
+
+const std::set<std::string> kPerSequence = {"S0", "A0", "P0", "G0"};
+const std::set<std::string> kOptional = {"g_atk", "beta_atk", "S0", "A0", "P0", "G0"};
+
+bool is_per_token(const std::string& name, const Array& array) {
+  return array.shape.size() >= 3 && !kPerSequence.count(name);
+}
+
+template <class T>
+T pick(std::initializer_list<T> values) {
+  return *rc::gen::elementOf(std::vector<T>(values));
+}
+
+// Often a size that vectors and chunks care about, otherwise any.
+int64_t pick_size(std::vector<int64_t> special, int64_t most) {
+  special.erase(std::remove_if(special.begin(), special.end(), [&](int64_t s) { return s > most; }), special.end());
+  if (!special.empty() && *rc::gen::inRange(0, 2) == 0) return *rc::gen::elementOf(special);
+  return *rc::gen::inRange<int64_t>(1, most + 1);
+}
+
+void pick_options(Spec& spec) {
+  spec.l2norm = *rc::gen::arbitrary<bool>();
+  if (pick({0, 0, 1}) == 1) spec.scale = 0.5;
+  if (spec.precond != Precond::kAtkStable) return;
+  spec.squash = pick({Squash::kFast, Squash::kTanh});
+  spec.range = pick({Range::kSym, Range::kAmplify, Range::kDampen});
+  spec.x = pick({1.0, 1.2, 1.5, 2.0});
+  const bool alpha_beta = spec.decay != Decay::kDiag && spec.gain == Gain::kBeta;
+  spec.norm = pick({Norm::kNone, Norm::kInv, Norm::kOnePlus, alpha_beta ? Norm::kAlphaBeta : Norm::kNone});
+  spec.tie_gates = pick({false, false, true});
+}
+
+std::vector<int64_t> pick_packing(int64_t T) {
+  std::set<int64_t> cuts = {0, T};
+  for (int64_t i = *rc::gen::inRange<int64_t>(0, 4); i > 0; --i) cuts.insert(*rc::gen::inRange<int64_t>(0, T));
+  return {cuts.begin(), cuts.end()};
+}
+
+}  // namespace
+
+Arrays Problem::inputs() const {
+  Arrays inputs = random_inputs(spec, shape, seed);
+  for (const std::string& name : omitted) {
+    if (inputs.erase(name) == 1 && name == "P0") {
+      inputs["ridge"] = {{shape.H}, std::vector<double>(static_cast<std::size_t>(shape.H), 0.75)};
+    }
+  }
+  if (!cu_seqlens.empty()) {
+    inputs["cu_seqlens"] = {{static_cast<int64_t>(cu_seqlens.size())}, {cu_seqlens.begin(), cu_seqlens.end()}};
+  }
+  return inputs;
+}
+
+Arrays Problem::upstream() const { return random_upstream(spec, shape, seed + 1); }
+
+std::ostream& operator<<(std::ostream& out, const Problem& problem) {
+  const auto& [B, T, H, U, K, V, N] = problem.shape;
+  out << problem.row << "_B" << B << "_T" << T << "_H" << H << "_U" << U << "_K" << K << "_V" << V << " seed "
+      << problem.seed;
+  for (const auto& [key, value] : options(problem.spec)) out << " " << key << "=" << value;
+  if (!problem.cu_seqlens.empty()) {
+    out << " cu_seqlens";
+    for (int64_t cut : problem.cu_seqlens) out << " " << cut;
+  }
+  for (const std::string& name : problem.omitted) out << " without " << name;
+  return out;
+}
+
+bool allows_grouped_heads(const Spec& spec) { return !spec.tie_gates && spec.precond != Precond::kMesa; }
+
+rc::Gen<Problem> any_problem(const Sizes& sizes) {
+  return rc::gen::exec([sizes] {
+    Problem problem;
+    const Row& row = rows()[*rc::gen::inRange<std::size_t>(0, rows().size())];
+    problem.row = row.name;
+    problem.spec = row.spec;
+    pick_options(problem.spec);
+    Shape& shape = problem.shape;
+    shape.K = pick_size({1, 8, 16, 17, 32, 40}, sizes.max_K);
+    if (shape.K == 1) problem.spec.l2norm = false;  // would leave the sign alone, and gradients of pure rounding
+    shape.V = pick_size({1, 8, 16, 17, 32, 40}, sizes.max_V);
+    shape.T = pick_size({1, 16, 31, 32, 33, 63, 64, 65, 128}, sizes.max_T);
+    shape.H = pick({1, 2});
+    shape.U = shape.H * (allows_grouped_heads(problem.spec) ? pick({1, 1, 2, 3}) : 1);
+    shape.B = pick({1, 2});
+    if (*rc::gen::arbitrary<bool>()) {
+      shape.B = 1;
+      problem.cu_seqlens = pick_packing(shape.T);
+    }
+    shape.N = problem.cu_seqlens.empty() ? shape.B : static_cast<int64_t>(problem.cu_seqlens.size()) - 1;
+    for (const std::string& name : kOptional) {
+      if (pick({0, 0, 0, 1}) == 1) problem.omitted.push_back(name);
+    }
+    problem.seed = *rc::gen::inRange<uint64_t>(1, 1000000);
+    return problem;
+  });
+}
+
+Problem problem_of(const std::string& row, const Shape& shape, uint64_t seed) {
+  Problem problem;
+  problem.row = row;
+  problem.spec = find_row(row).spec;
+  problem.shape = shape;
+  problem.seed = seed;
+  return problem;
+}
+
+double tolerance(const Problem& problem) {
+  const auto steps = static_cast<double>(problem.shape.K + problem.shape.T);
+  return 6e-8 * (8 + 4 * std::sqrt(steps));
+}
+
+double gradient_tolerance(const Problem& problem) { return 16 * tolerance(problem); }
+
+bool same_bits(const Array& x, const Array& y) {
+  return x.shape == y.shape && std::memcmp(x.data.data(), y.data.data(), x.data.size() * sizeof(double)) == 0;
+}
+
+std::string first_difference(const Arrays& actual, const Arrays& expected, double bound, double floor, int64_t tokens) {
+  for (const auto& [name, want] : expected) {
+    const auto found = actual.find(name);
+    if (found == actual.end()) return name + " is missing";
+    if (found->second.shape != want.shape) return name + " has another shape";
+    double size = 0, difference = 0;
+    for (std::size_t i = 0; i < want.data.size(); ++i) {
+      size += want.data[i] * want.data[i];
+      difference += std::pow(found->second.data[i] - want.data[i], 2);
+    }
+    const auto terms = std::max(static_cast<int64_t>(want.data.size()), tokens);
+    const double scale = std::max(std::sqrt(size), floor * std::sqrt(static_cast<double>(terms)));
+    if (!(std::sqrt(difference) <= bound * scale)) {
+      std::ostringstream text;
+      text << name << " differs by " << std::sqrt(difference) << " on a norm of " << std::sqrt(size) << ", relative "
+           << std::sqrt(difference) / scale << ", allowed " << bound;
+      return text.str();
+    }
+  }
+  return "";
+}
+
+Array slice(const Array& array, std::size_t axis, int64_t begin, int64_t end) {
+  Array out{array.shape, {}};
+  out.shape[axis] = end - begin;
+  int64_t outer = 1, inner = 1;
+  for (std::size_t i = 0; i < axis; ++i) outer *= array.shape[i];
+  for (std::size_t i = axis + 1; i < array.shape.size(); ++i) inner *= array.shape[i];
+  for (int64_t i = 0; i < outer; ++i) {
+    const auto start = array.data.begin() + (i * array.shape[axis] + begin) * inner;
+    out.data.insert(out.data.end(), start, start + (end - begin) * inner);
+  }
+  return out;
+}
+
+Arrays tokens_of(const Arrays& inputs, int64_t begin, int64_t end) {
+  Arrays out = inputs;
+  for (auto& [name, array] : out) {
+    if (is_per_token(name, array)) array = slice(array, 1, begin, end);
+  }
+  return out;
+}
+
+Arrays batch_entry(const Arrays& inputs, int64_t b) {
+  Arrays out = inputs;
+  for (auto& [name, array] : out) {
+    if (is_per_token(name, array) || kPerSequence.count(name)) array = slice(array, 0, b, b + 1);
+  }
+  return out;
+}
+
+}  // namespace deltanet::test

@@ -1,0 +1,119 @@
+"""What `python -m deltanet.plots` promises: a picture of a good file, a clear error for any other."""
+
+import json
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from deltanet import plots  # noqa: E402
+
+
+def result(row, length, direction, milliseconds, **changes):
+    return {
+        "row": row,
+        "length": length,
+        "direction": direction,
+        "correct": True,
+        "median_ms": milliseconds,
+        "p10_ms": 0.9 * milliseconds,
+        "p90_ms": 1.2 * milliseconds,
+        "tokens_per_s": length / milliseconds * 1e3,
+        **changes,
+    }
+
+
+def kernels(results):
+    return {
+        "benchmark": "kernels",
+        "machine": {"cpu": "a CPU", "simd_target": "AVX2", "threads": 1, "deltanet": "0.1.0"},
+        "shape": {"B": 1, "H": 8, "U": 8, "K": 128, "V": 128},
+        "results": results,
+    }
+
+
+@pytest.fixture
+def full(tmp_path):
+    rows = {"gdn": 1.0, "pgdn": 1.05, "kda": 1.3, "pkda": 1.35, "dplr": 2.0, "mesa": 9.0, "linear_attn": 0.7, "rls": 4.0}
+    results = [
+        result(row, length, direction, cost * factor * length / 90)
+        for row, cost in rows.items()
+        for length in (256, 1024, 4096)
+        for direction, factor in (("forward", 1), ("forward+backward", 3.5))
+    ]
+    path = tmp_path / "kernels.json"
+    path.write_text(json.dumps(kernels(results)))
+    return path
+
+
+def test_draws_a_picture_beside_the_file(full, capsys):
+    assert plots.main(["kernels", str(full)]) == 0
+    picture = full.with_suffix(".png")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.strip() == str(picture)
+
+
+def test_every_row_is_named_in_every_panel(full, tmp_path):
+    picture = tmp_path / "out.svg"
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        assert plots.main(["kernels", str(full), "-o", str(picture)]) == 0
+    text = picture.read_text()
+    for row in ("gdn", "pgdn", "kda", "pkda", "dplr", "mesa", "linear_attn", "rls"):
+        assert text.count(f">{row}</text>") == 4, row
+
+
+def test_one_direction_gives_one_column(tmp_path):
+    document = kernels([result("gdn", length, "forward", length / 90) for length in (256, 512)])
+    plots.plot_kernels(document, tmp_path / "out.png")
+    assert (tmp_path / "out.png").stat().st_size > 0
+
+
+def test_wrong_rows_are_left_out(tmp_path):
+    wrong = {"row": "kda", "length": 256, "direction": "forward", "correct": False}
+    path = tmp_path / "kernels.json"
+    path.write_text(json.dumps(kernels([result("gdn", 256, "forward", 3.0), wrong])))
+    document = plots.load_kernels(path)
+    assert list(plots._series(document)) == [("gdn", "forward")]
+    plots.plot_kernels(document, tmp_path / "out.png")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "is not JSON"),
+        ("[1, 2]", "has benchmark None"),
+        ('{"benchmark": "step", "results": []}', "has benchmark 'step'"),
+        ('{"benchmark": "kernels"}', "no list of results"),
+        (json.dumps(kernels([])), "no correct results"),
+        (json.dumps(kernels([3])), "result 0: is int"),
+        (json.dumps(kernels([result("gdn", 256, "sideways", 1.0)])), "direction 'sideways'"),
+        (json.dumps(kernels([result("gdn", 256, "forward", 1.0, median_ms=-1)])), "median_ms -1"),
+        (json.dumps(kernels([result("gdn", 256, "forward", 1.0, p90_ms=None)])), "p90_ms None"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_fault(tmp_path, capsys, text, complaint):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert plots.main(["kernels", str(path)]) == 1
+    message = capsys.readouterr().err
+    assert str(path) in message and complaint in message
+    assert not path.with_suffix(".png").exists()
+
+
+def test_a_missing_file_is_named(tmp_path, capsys):
+    assert plots.main(["kernels", str(tmp_path / "none.json")]) == 1
+    assert "none.json: cannot be read" in capsys.readouterr().err
+
+
+def test_an_unknown_format_is_named(full, capsys):
+    assert plots.main(["kernels", str(full), "-o", str(full.with_suffix(".xyz"))]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_labels_keep_their_distance_and_their_order():
+    placed = plots._spread([0.1, 0.11, 0.12, 0.5, 0.9], 0.05)
+    assert all(b - a >= 0.05 - 1e-12 for a, b in zip(placed, placed[1:]))
+    assert placed[3:] == [0.5, 0.9]
+    assert placed[1] == pytest.approx(0.11)

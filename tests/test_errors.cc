@@ -1,0 +1,318 @@
+// Wrong input: every mistake gives deltanet::Error that names the operation and the argument, and writes nothing.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "deltanet/error.h"
+#include "deltanet/recurrence.h"
+#include "deltanet/runtime.h"
+
+namespace deltanet::test {
+namespace {
+
+// A small correct call of pgdn that the tests then spoil.
+struct Call {
+  Spec spec = find_row("pgdn").spec;
+  Shape shape{1, 6, 2, 4, 5, 3, 1};
+  Options options{.mode = Mode::kChunk, .threads = 1, .check_values = false};
+  std::vector<std::vector<float>> buffers, watched;  // watched: outputs and gradients
+  Inputs inputs, gradients;
+  Outputs outputs, upstream;
+  std::vector<int64_t> cu_seqlens;
+
+  Call() {
+    for (const auto& arg : input_args()) {
+      const auto extents = input_shape(spec, arg.name, shape);
+      if (extents.empty()) continue;
+      inputs.*arg.member = tensor(extents, arg.name == "g" || arg.name == "g_atk" ? -0.5f : 0.5f);
+      gradients.*arg.member = tensor(extents, kUntouched);
+    }
+    for (const auto& arg : output_args()) {
+      const auto extents = output_shape(spec, arg.name, shape);
+      if (extents.empty()) continue;
+      outputs.*arg.member = tensor(extents, kUntouched);
+      upstream.*arg.member = tensor(extents, 1.0f);
+    }
+  }
+
+  Tensor tensor(const std::vector<int64_t>& extents, float value) {
+    Tensor t;
+    t.rank = static_cast<int>(extents.size());
+    int64_t step = 1;
+    for (std::size_t axis = extents.size(); axis-- > 0;) {
+      t.shape[axis] = extents[axis];
+      t.stride[axis] = step;
+      step *= extents[axis];
+    }
+    auto& list = value == kUntouched ? watched : buffers;
+    list.emplace_back(static_cast<std::size_t>(step), value);
+    t.data = list.back().data();
+    return t;
+  }
+
+  // Packs the six tokens as given and resizes the states to match.
+  void pack(std::vector<int64_t> cuts) {
+    cu_seqlens = std::move(cuts);
+    inputs.cu_seqlens = cu_seqlens;
+  }
+
+  bool wrote_nothing() const {
+    for (const std::vector<float>& buffer : watched) {
+      for (const float x : buffer) {
+        if (x != kUntouched) return false;
+      }
+    }
+    return true;
+  }
+
+  static constexpr float kUntouched = -12345.0f;
+};
+
+template <class Function>
+std::string error_of(const Function& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Errors, DoNotComeFromACorrectCall) {
+  Call call;
+  call.options.check_values = true;
+  EXPECT_NO_THROW(forward(call.spec, call.inputs, call.outputs, call.options));
+  EXPECT_NO_THROW(backward(call.spec, call.inputs, call.upstream, call.gradients, call.options));
+}
+
+struct Mistake {
+  const char* name;
+  const char* argument;               // that the error must name
+  std::vector<const char*> mentions;  // what was given and what was expected
+  std::function<void(Call&)> make;
+};
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+// Both passes check the inputs in the same way.
+class InputMistake : public testing::TestWithParam<Mistake> {};
+
+TEST_P(InputMistake, IsRejectedByForwardAndBackward) {
+  const Mistake& mistake = GetParam();
+  Call call;
+  mistake.make(call);
+  const std::string errors[] = {
+      error_of([&] { forward(call.spec, call.inputs, call.outputs, call.options); }),
+      error_of([&] { backward(call.spec, call.inputs, call.upstream, call.gradients, call.options); })};
+  const std::string operations[] = {"forward", "backward"};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(errors[i].find("[" + operations[i] + "] " + mistake.argument), 0U) << errors[i];
+    for (const char* text : mistake.mentions) EXPECT_NE(errors[i].find(text), std::string::npos) << errors[i];
+  }
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+const float kInfinity = std::numeric_limits<float>::infinity();
+
+INSTANTIATE_TEST_SUITE_P(
+    Errors, InputMistake,
+    testing::Values(
+        Mistake{"missing_q", "q", {"missing", "[B,T,H,K]"}, [](Call& c) { c.inputs.q = {}; }},
+        Mistake{"missing_k", "k", {"missing"}, [](Call& c) { c.inputs.k = {}; }},
+        Mistake{"missing_v", "v", {"missing"}, [](Call& c) { c.inputs.v = {}; }},
+        Mistake{"missing_beta", "beta", {"missing"}, [](Call& c) { c.inputs.beta = {}; }},
+        Mistake{"missing_g", "g", {"missing"}, [](Call& c) { c.inputs.g = {}; }},
+        Mistake{"missing_centre", "log_atk_scale", {"missing"}, [](Call& c) { c.inputs.log_atk_scale = {}; }},
+        Mistake{"q_of_rank_3", "q", {"[1,6,2]", "[B,T,H,K]"}, [](Call& c) { c.inputs.q.rank = 3; }},
+        Mistake{"k_with_another_K", "k", {"[1,6,2,7]", "[1,6,2,5]"}, [](Call& c) { c.inputs.k.shape[3] = 7; }},
+        Mistake{"k_with_another_T", "k", {"[1,5,2,5]", "[1,6,2,5]"}, [](Call& c) { c.inputs.k.shape[1] = 5; }},
+        Mistake{"v_with_another_T", "v", {"5", "6"}, [](Call& c) { c.inputs.v.shape[1] = 5; }},
+        Mistake{"v_with_another_B", "v", {"2", "1"}, [](Call& c) { c.inputs.v.shape[0] = 2; }},
+        Mistake{"heads_not_a_multiple", "v", {"3 heads", "multiple", "2"}, [](Call& c) { c.inputs.v.shape[2] = 3; }},
+        Mistake{"no_tokens", "q", {"[1,0,2,5]"}, [](Call& c) { c.inputs.q.shape[1] = 0; }},
+        Mistake{"negative_size", "q", {"-1"}, [](Call& c) { c.inputs.q.shape[3] = -1; }},
+        Mistake{"g_of_the_diagonal_shape",
+                "g",
+                {"[B,T,HV]"},
+                [](Call& c) {
+                  c.inputs.g = c.tensor({1, 6, 4, 5}, -0.5f);
+                }},
+        Mistake{"beta_per_key_head",
+                "beta",
+                {"[1,6,2]", "[1,6,4]"},
+                [](Call& c) {
+                  c.inputs.beta = c.tensor({1, 6, 2}, 0.5f);
+                }},
+        Mistake{"state_transposed",
+                "S0",
+                {"[1,4,3,5]", "[1,4,5,3]"},
+                [](Call& c) {
+                  c.inputs.S0 = c.tensor({1, 4, 3, 5}, 0.0f);
+                }},
+        Mistake{"moment_of_another_count",
+                "A0",
+                {"[2,2,5]", "[1,2,5]"},
+                [](Call& c) {
+                  c.inputs.A0 = c.tensor({2, 2, 5}, 0.0f);
+                }},
+        Mistake{"unused_input",
+                "ridge",
+                {"does not use"},
+                [](Call& c) {
+                  c.inputs.ridge = c.tensor({2, 5}, 1.0f);
+                }},
+        Mistake{"cu_seqlens_of_a_batch",
+                "cu_seqlens",
+                {"B = 1"},
+                [](Call& c) {
+                  c.inputs.q.shape[0] = c.inputs.k.shape[0] = 2;
+                  c.pack({0, 6});
+                }},
+        Mistake{"cu_seqlens_too_short", "cu_seqlens", {"1", "at least 2"}, [](Call& c) { c.pack({0}); }},
+        Mistake{"cu_seqlens_from_1",
+                "cu_seqlens",
+                {"1", "0"},
+                [](Call& c) {
+                  c.pack({1, 6});
+                }},
+        Mistake{"cu_seqlens_past_the_end",
+                "cu_seqlens",
+                {"7", "T = 6"},
+                [](Call& c) {
+                  c.pack({0, 3, 7});
+                }},
+        Mistake{"cu_seqlens_before_the_end",
+                "cu_seqlens",
+                {"5", "T = 6"},
+                [](Call& c) {
+                  c.pack({0, 5});
+                }},
+        Mistake{"cu_seqlens_falling",
+                "cu_seqlens",
+                {"increasing"},
+                [](Call& c) {
+                  c.pack({0, 4, 2, 6});
+                }},
+        Mistake{"cu_seqlens_repeating",
+                "cu_seqlens",
+                {"increasing"},
+                [](Call& c) {
+                  c.pack({0, 3, 3, 6});
+                }},
+        Mistake{"states_of_another_packing",
+                "S0",
+                {"[1,4,5,3]", "[2,4,5,3]"},
+                [](Call& c) {
+                  c.pack({0, 3, 6});
+                }},
+        Mistake{"nan",
+                "q",
+                {"nan", "finite"},
+                [](Call& c) {
+                  c.options.check_values = true;
+                  c.inputs.q.data[7] = kNan;
+                }},
+        Mistake{"infinity",
+                "v",
+                {"inf", "finite"},
+                [](Call& c) {
+                  c.options.check_values = true;
+                  c.inputs.v.data[1] = kInfinity;
+                }},
+        Mistake{"positive_log_decay",
+                "g",
+                {"0.25", "at most 0"},
+                [](Call& c) {
+                  c.options.check_values = true;
+                  c.inputs.g.data[23] = 0.25f;
+                }},
+        Mistake{"positive_moment_decay",
+                "g_atk",
+                {"1", "at most 0"},
+                [](Call& c) {
+                  c.options.check_values = true;
+                  c.inputs.g_atk.data[0] = 1.0f;
+                }}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Errors, NameAWrongOutput) {
+  Call call;
+  call.outputs.o.shape[3] = 4;
+  const std::string error = error_of([&] { forward(call.spec, call.inputs, call.outputs, call.options); });
+  EXPECT_EQ(error.find("[forward] o: given shape [1,6,4,4]"), 0U) << error;
+  EXPECT_NE(error.find("[1,6,4,3]"), std::string::npos) << error;
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+TEST(Errors, NameAStateThatTheRowDoesNotHave) {
+  Call call;
+  call.outputs.P_final = call.tensor({1, 2, 5, 5}, Call::kUntouched);
+  const std::string error = error_of([&] { forward(call.spec, call.inputs, call.outputs, call.options); });
+  EXPECT_EQ(error.find("[forward] P_final"), 0U) << error;
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+TEST(Errors, NameAWrongUpstreamGradient) {
+  Call call;
+  call.upstream.o.shape[1] = 5;
+  const std::string error =
+      error_of([&] { backward(call.spec, call.inputs, call.upstream, call.gradients, call.options); });
+  EXPECT_EQ(error.find("[backward] do: given shape [1,5,4,3]"), 0U) << error;
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+TEST(Errors, NameAWrongGradient) {
+  Call call;
+  call.gradients.beta.shape[2] = 2;
+  const std::string error =
+      error_of([&] { backward(call.spec, call.inputs, call.upstream, call.gradients, call.options); });
+  EXPECT_EQ(error.find("[backward] gradient of beta"), 0U) << error;
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+TEST(Errors, NameAContradictorySpec) {
+  Call call;
+  call.spec.x = 3;
+  EXPECT_THROW(forward(call.spec, call.inputs, call.outputs, call.options), Error);
+  EXPECT_THROW(backward(call.spec, call.inputs, call.upstream, call.gradients, call.options), Error);
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+TEST(Errors, NameTheHeadsThatTiedGatesNeed) {
+  Call call;
+  call.spec.tie_gates = true;
+  call.inputs.g_atk = call.inputs.beta_atk = {};
+  const std::string error = error_of([&] { infer_shape(call.spec, call.inputs); });
+  EXPECT_NE(error.find("as many value heads as key heads"), std::string::npos) << error;
+}
+
+TEST(Errors, NameBothWaysToStartRls) {
+  Call call;
+  call.spec = find_row("rls").spec;
+  Inputs inputs;
+  inputs.q = call.inputs.q;
+  inputs.k = call.inputs.k;
+  inputs.v = call.inputs.v;
+  EXPECT_NE(error_of([&] { infer_shape(call.spec, inputs); }).find("ridge"), std::string::npos);
+  inputs.ridge = call.tensor({2}, 1.0f);
+  EXPECT_NO_THROW(infer_shape(call.spec, inputs));
+  inputs.P0 = call.tensor({1, 2, 5, 5}, 1.0f);
+  EXPECT_NE(error_of([&] { infer_shape(call.spec, inputs); }).find("ridge"), std::string::npos);
+}
+
+TEST(Errors, NameUnknownArgumentsAndTargets) {
+  const Spec spec;
+  EXPECT_NE(error_of([&] { input_shape(spec, "gamma", {}); }).find("gamma"), std::string::npos);
+  EXPECT_NE(error_of([&] { output_shape(spec, "x", {}); }).find("\"x\""), std::string::npos);
+  const std::string error = error_of([] { set_simd_target("MMX"); });
+  EXPECT_NE(error.find("MMX"), std::string::npos);
+  EXPECT_NE(error.find(simd_target()), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deltanet::test

@@ -1,0 +1,178 @@
+// Inputs at the edge: strong decays, gains at 0 and 1, parallel and zero keys, very long sequences. The result must be
+// finite and as exact as anywhere else, on every SIMD target.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "deltanet/recurrence.h"
+#include "deltanet/runtime.h"
+#include "problems.h"
+#include "recurrence/arrays.h"
+
+namespace deltanet::test {
+namespace {
+
+constexpr Mode kModes[] = {Mode::kChunk, Mode::kRecurrent};
+
+Options one_thread(Mode mode) { return {.mode = mode, .threads = 1, .check_values = true}; }
+
+std::vector<std::string> row_names() {
+  std::vector<std::string> names;
+  for (const Row& row : rows()) names.emplace_back(row.name);
+  return names;
+}
+
+// ---- every row under every kind of strain
+
+enum class Strain {
+  kStrongDecay,
+  kMixedDecay,
+  kUnderflow,
+  kGainsZero,
+  kGainsOne,
+  kParallelKeys,
+  kZeroKeys,
+  kAllZeroKeys
+};
+
+struct StrainName {
+  Strain strain;
+  const char* name;
+};
+constexpr StrainName kStrains[] = {
+    {Strain::kStrongDecay, "decay_minus_20"}, {Strain::kMixedDecay, "decay_mixed_0_to_minus_20"},
+    {Strain::kUnderflow, "decay_minus_200"},  {Strain::kGainsZero, "gains_0"},
+    {Strain::kGainsOne, "gains_1"},           {Strain::kParallelKeys, "parallel_keys"},
+    {Strain::kZeroKeys, "some_zero_keys"},    {Strain::kAllZeroKeys, "all_zero_keys"},
+};
+
+void fill(Arrays& inputs, const std::string& name, double value) {
+  if (inputs.count(name)) std::fill(inputs[name].data.begin(), inputs[name].data.end(), value);
+}
+
+void strain_inputs(Arrays& inputs, Strain strain, int64_t K) {
+  std::mt19937_64 rng(7);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  const auto per_key = static_cast<std::size_t>(K);
+  switch (strain) {
+    case Strain::kStrongDecay:
+      for (const char* name : {"g", "g_atk"}) fill(inputs, name, -20);
+      break;
+    case Strain::kMixedDecay:
+      for (const char* name : {"g", "g_atk"}) {
+        if (!inputs.count(name)) continue;
+        for (double& g : inputs[name].data) {
+          g = static_cast<float>(uniform(rng) < 0.5 ? -20 * uniform(rng) : -1e-4 * uniform(rng));
+        }
+      }
+      break;
+    case Strain::kUnderflow:  // exp(-200) is 0 in float
+      for (const char* name : {"g", "g_atk"}) fill(inputs, name, -200);
+      break;
+    case Strain::kGainsZero:
+      for (const char* name : {"beta", "beta_erase", "beta_atk", "eta"}) fill(inputs, name, 0);
+      break;
+    case Strain::kGainsOne:
+      for (const char* name : {"beta", "beta_erase", "beta_atk", "eta"}) fill(inputs, name, 1);
+      break;
+    case Strain::kParallelKeys: {
+      std::vector<double>& k = inputs["k"].data;
+      for (std::size_t i = per_key; i < k.size(); ++i) k[i] = k[i % per_key];
+      break;
+    }
+    case Strain::kZeroKeys: {
+      std::vector<double>& k = inputs["k"].data;
+      for (std::size_t row = 0; row < k.size() / per_key; row += 3) std::fill_n(k.begin() + row * per_key, K, 0.0);
+      break;
+    }
+    case Strain::kAllZeroKeys:
+      fill(inputs, "k", 0);
+      break;
+  }
+}
+
+class Extremes : public testing::TestWithParam<std::tuple<std::string, StrainName>> {};
+
+TEST_P(Extremes, AreFiniteAndExact) {
+  const auto& [row, strain] = GetParam();
+  Problem problem = problem_of(row, {1, 70, 1, 1, 12, 9, 1}, 3);
+  for (const bool l2norm : {false, true}) {
+    problem.spec.l2norm = l2norm;
+    Arrays inputs = problem.inputs();
+    strain_inputs(inputs, strain.strain, problem.shape.K);
+    const Arrays upstream = problem.upstream();
+    const Arrays reference = reference_forward(problem.spec, inputs);
+    const Arrays gradients = reference_backward(problem.spec, inputs, upstream);
+    for (const std::string& target : simd_targets()) {
+      set_simd_target(target);
+      SCOPED_TRACE(target + (l2norm ? " with l2norm" : ""));
+      for (const Mode mode : kModes) {
+        EXPECT_EQ(first_difference(forward_arrays(problem.spec, inputs, one_thread(mode)), reference,
+                                   4 * tolerance(problem), kCancelled),
+                  "");
+      }
+      const Arrays fast = backward_arrays(problem.spec, inputs, upstream, one_thread(Mode::kChunk));
+      EXPECT_EQ(first_difference(fast, gradients, 2 * gradient_tolerance(problem), kCancelled, problem.shape.T), "");
+    }
+    set_simd_target("");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, Extremes, testing::Combine(testing::ValuesIn(row_names()), testing::ValuesIn(kStrains)),
+                         [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param).name; });
+
+// ---- long sequences
+
+class LongSequence : public testing::TestWithParam<std::string> {};
+
+TEST_P(LongSequence, Of100000TokensIsExactToTheEnd) {
+  Problem problem = problem_of(GetParam(), {1, 100000, 1, 1, 16, 8, 1}, 5);
+  problem.spec.l2norm = true;
+  Arrays inputs = problem.inputs();
+  const Arrays reference = reference_forward(problem.spec, inputs);
+  for (const Mode mode : kModes) {
+    const Arrays outputs = forward_arrays(problem.spec, inputs, one_thread(mode));
+    // Errors do not pile up over the length: the same bound as for a hundred tokens, for the last hundred as for all.
+    Problem hundred = problem;
+    hundred.shape.T = 100;
+    EXPECT_EQ(first_difference(outputs, reference, 4 * tolerance(hundred)), "");
+    const Arrays tail = {{"o", slice(reference.at("o"), 1, 99900, 100000)}};
+    EXPECT_EQ(first_difference({{"o", slice(outputs.at("o"), 1, 99900, 100000)}}, tail, 4 * tolerance(hundred)), "");
+  }
+}
+
+TEST_P(LongSequence, Of20000TokensHasExactGradients) {
+  Problem problem = problem_of(GetParam(), {1, 20000, 1, 1, 8, 4, 1}, 6);
+  problem.spec.l2norm = true;
+  const Arrays inputs = problem.inputs(), upstream = problem.upstream();
+  const Arrays expected = reference_backward(problem.spec, inputs, upstream);
+  const Arrays gradients = backward_arrays(problem.spec, inputs, upstream, one_thread(Mode::kChunk));
+  Problem hundred = problem;
+  hundred.shape.T = 100;
+  EXPECT_EQ(first_difference(gradients, expected, 2 * gradient_tolerance(hundred), kCancelled, problem.shape.T), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, LongSequence, testing::Values("gdn", "pgdn", "kda", "pkda", "mamba2", "rwkv7", "mesa"),
+                         [](const auto& test) { return test.param; });
+
+// The memory of 20,000 nearly constant keys: without decay the state is a long sum, and delta_net keeps correcting it.
+TEST(LongSequence, OfRepeatedKeysStaysBounded) {
+  Problem problem = problem_of("delta_net", {1, 20000, 1, 1, 16, 8, 1}, 9);
+  problem.spec.l2norm = true;
+  Arrays inputs = problem.inputs();
+  strain_inputs(inputs, Strain::kParallelKeys, problem.shape.K);
+  strain_inputs(inputs, Strain::kGainsOne, problem.shape.K);
+  const Arrays reference = reference_forward(problem.spec, inputs);
+  for (const Mode mode : kModes) {
+    const Arrays outputs = forward_arrays(problem.spec, inputs, one_thread(mode));
+    EXPECT_EQ(first_difference(outputs, reference, 4 * tolerance(problem)), "");
+  }
+}
+
+}  // namespace
+}  // namespace deltanet::test

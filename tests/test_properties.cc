@@ -1,0 +1,205 @@
+// What must hold for every row, shape, packing and option: the chunkwise form, the recurrent form and the float64
+// reference are the same function, backward is its gradient, and rows turn into each other where the paper says so.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+
+#include "deltanet/recurrence.h"
+#include "problems.h"
+#include "recurrence/arrays.h"
+
+namespace deltanet::test {
+namespace {
+
+// One thread each: test_invariance.cc shows that more change nothing.
+Arrays run_forward(const Spec& spec, const Arrays& inputs, Mode mode) {
+  return forward_arrays(spec, inputs, {.mode = mode, .threads = 1, .check_values = true});
+}
+
+Arrays run_backward(const Spec& spec, const Arrays& inputs, const Arrays& upstream) {
+  return backward_arrays(spec, inputs, upstream, {.mode = Mode::kChunk, .threads = 1, .check_values = true});
+}
+
+// ---- the three forms
+
+RC_GTEST_PROP(Forward, ChunkEqualsRecurrentEqualsReference, ()) {
+  const Problem problem = *any_problem(kForwardSizes);
+  const Arrays inputs = problem.inputs();
+  const Arrays reference = reference_forward(problem.spec, inputs);
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays outputs = run_forward(problem.spec, inputs, mode);
+    RC_ASSERT(first_difference(outputs, reference, tolerance(problem), kCancelled) == "");
+  }
+}
+
+RC_GTEST_PROP(Backward, EqualsReference, ()) {
+  const Problem problem = *any_problem(kBackwardSizes);
+  const Arrays inputs = problem.inputs(), upstream = problem.upstream();
+  const Arrays expected = reference_backward(problem.spec, inputs, upstream);
+  const Arrays gradients = run_backward(problem.spec, inputs, upstream);
+  const int64_t tokens = problem.shape.B * problem.shape.T * problem.shape.U;
+  RC_ASSERT(first_difference(gradients, expected, gradient_tolerance(problem), kCancelled, tokens) == "");
+}
+
+// An upstream gradient that is not given counts as zero.
+RC_GTEST_PROP(Backward, TakesAbsentUpstreamGradientsAsZero, ()) {
+  const Problem problem = *any_problem(kTinySizes);
+  const Arrays inputs = problem.inputs();
+  Arrays some = problem.upstream(), all = some;
+  for (auto& [name, array] : all) {
+    if (*rc::gen::arbitrary<bool>()) continue;
+    array.data.assign(array.data.size(), 0.0);
+    some.erase(name);
+  }
+  const Arrays with_zeros = run_backward(problem.spec, inputs, all);
+  const Arrays without = run_backward(problem.spec, inputs, some);
+  for (const auto& [name, gradient] : with_zeros) RC_ASSERT(same_bits(without.at(name), gradient));
+}
+
+// Along a random direction, the reference's gradient is the derivative of its values.
+RC_GTEST_PROP(ReferenceBackward, EqualsFiniteDifferences, ()) {
+  const Problem problem = *any_problem(kTinySizes);
+  const Arrays inputs = problem.inputs(), upstream = problem.upstream();
+  const Arrays gradients = reference_backward(problem.spec, inputs, upstream);
+  const auto loss = [&](const Arrays& at) {
+    double sum = 0;
+    for (const auto& [name, output] : reference_forward(problem.spec, at)) {
+      const Array& weights = upstream.at("d" + name);
+      for (std::size_t i = 0; i < output.data.size(); ++i) sum += output.data[i] * weights.data[i];
+    }
+    return sum;
+  };
+  std::mt19937_64 rng(problem.seed);
+  std::normal_distribution<double> normal;
+  Arrays above = inputs, below = inputs;
+  double slope = 0, size = 1;
+  constexpr double kStep = 1e-6;
+  for (const auto& [name, gradient] : gradients) {
+    for (std::size_t i = 0; i < gradient.data.size(); ++i) {
+      const double direction = normal(rng) * std::fabs(inputs.at(name).data[i]);  // keeps signs and small keys
+      above[name].data[i] += kStep * direction;
+      below[name].data[i] -= kStep * direction;
+      slope += gradient.data[i] * direction;
+      size += std::fabs(gradient.data[i] * direction);
+    }
+  }
+  RC_ASSERT(std::fabs((loss(above) - loss(below)) / (2 * kStep) - slope) <= 1e-6 * size);
+}
+
+// ---- rows that turn into each other
+
+Spec without_preconditioner(Spec spec) {
+  const Spec defaults;
+  spec.precond = Precond::kNone;
+  spec.squash = defaults.squash;
+  spec.range = defaults.range;
+  spec.norm = defaults.norm;
+  spec.tie_gates = false;
+  return spec;
+}
+
+RC_GTEST_PROP(Rows, WithXEqualToOneAreTheirBase, ()) {
+  Problem problem = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) {
+    return p.spec.precond == Precond::kAtkStable && p.spec.norm == Norm::kNone;
+  });
+  problem.spec.x = 1;
+  Arrays inputs = problem.inputs();
+  Problem base = problem;
+  base.spec = without_preconditioner(problem.spec);
+  Arrays base_inputs = inputs;
+  for (const char* name : {"g_atk", "beta_atk", "log_atk_scale", "A0"}) base_inputs.erase(name);
+  if (input_shape(base.spec, "beta", base.shape).empty()) base_inputs.erase("beta");  // a tied moment alone read it
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays expected = run_forward(base.spec, base_inputs, mode);
+    RC_ASSERT(first_difference(run_forward(problem.spec, inputs, mode), expected, tolerance(problem), kCancelled) ==
+              "");
+  }
+}
+
+// Distinct read and write keys that happen to be equal.
+RC_GTEST_PROP(Rows, WithTheIdentityPreconditionerAreTheirBase, ()) {
+  const Problem base = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) {
+    return p.spec.precond == Precond::kNone && p.spec.gain != Gain::kComba && p.spec.solve != Solve::kDplr;
+  });
+  Spec identity = base.spec;
+  identity.precond = Precond::kIdentity;
+  const Arrays inputs = base.inputs(), upstream = base.upstream();
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays expected = run_forward(base.spec, inputs, mode);
+    RC_ASSERT(first_difference(run_forward(identity, inputs, mode), expected, tolerance(base), kCancelled) == "");
+  }
+  const Arrays expected = run_backward(base.spec, inputs, upstream);
+  RC_ASSERT(first_difference(run_backward(identity, inputs, upstream), expected, gradient_tolerance(base), kCancelled,
+                             base.shape.B * base.shape.T * base.shape.U) == "");
+}
+
+RC_GTEST_PROP(Rows, GdnWithoutDecayIsDeltaNet, ()) {
+  Problem problem = *any_problem(kForwardSizes);
+  const bool l2norm = problem.spec.l2norm;
+  problem.spec = find_row("gdn").spec;
+  problem.spec.l2norm = l2norm;
+  Arrays inputs = problem.inputs();
+  for (double& g : inputs["g"].data) g = 0;
+  Arrays ungated = inputs;
+  ungated.erase("g");
+  Spec delta_net = find_row("delta_net").spec;
+  delta_net.l2norm = l2norm;
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays expected = run_forward(delta_net, ungated, mode);
+    RC_ASSERT(first_difference(run_forward(problem.spec, inputs, mode), expected, tolerance(problem), kCancelled) ==
+              "");
+  }
+}
+
+RC_GTEST_PROP(Rows, KdaWithEqualGatesIsGdn, ()) {
+  Problem problem = *any_problem(kForwardSizes);
+  const bool l2norm = problem.spec.l2norm;
+  problem.spec = find_row("gdn").spec;
+  problem.spec.l2norm = l2norm;
+  const Arrays inputs = problem.inputs();
+  Arrays spread = inputs;
+  Array& g = spread["g"];
+  g.shape.push_back(problem.shape.K);
+  g.data.clear();
+  for (const double value : inputs.at("g").data) {
+    g.data.insert(g.data.end(), static_cast<std::size_t>(problem.shape.K), value);
+  }
+  Spec kda = find_row("kda").spec;
+  kda.l2norm = l2norm;
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays expected = run_forward(problem.spec, inputs, mode);
+    RC_ASSERT(first_difference(run_forward(kda, spread, mode), expected, tolerance(problem), kCancelled) == "");
+  }
+}
+
+// ---- splitting
+
+const std::pair<const char*, const char*> kStates[] = {
+    {"S0", "S_final"}, {"A0", "A_final"}, {"P0", "P_final"}, {"G0", "G_final"}};
+
+RC_GTEST_PROP(Splitting, AndCarryingTheStateEqualsOnePass, ()) {
+  Problem problem = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) { return p.shape.T > 1; });
+  problem.cu_seqlens.clear();
+  problem.shape.N = problem.shape.B;
+  const Arrays inputs = problem.inputs();
+  const int64_t cut = *rc::gen::inRange<int64_t>(1, problem.shape.T);
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays whole = run_forward(problem.spec, inputs, mode);
+    const Arrays first = run_forward(problem.spec, tokens_of(inputs, 0, cut), mode);
+    Arrays rest = tokens_of(inputs, cut, problem.shape.T);
+    for (const auto& [initial, final] : kStates) {
+      if (first.count(final)) rest[initial] = first.at(final);
+    }
+    if (rest.count("P0")) rest.erase("ridge");
+    Arrays expected = whole;
+    expected["o"] = slice(whole.at("o"), 1, cut, problem.shape.T);
+    RC_ASSERT(first_difference(run_forward(problem.spec, rest, mode), expected, tolerance(problem), kCancelled) == "");
+  }
+}
+
+}  // namespace
+}  // namespace deltanet::test

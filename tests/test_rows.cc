@@ -1,0 +1,143 @@
+// The table of rows, the vocabulary of options and the rules between them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "deltanet/error.h"
+#include "deltanet/rows.h"
+
+namespace deltanet {
+namespace {
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Spec with(std::string_view row, std::initializer_list<std::pair<const char*, const char*>> changes) {
+  Spec spec = find_row(row).spec;
+  for (const auto& [key, value] : changes) set_option(spec, key, value);
+  return spec;
+}
+
+TEST(Rows, HaveUniqueNamesAndConsistentSpecs) {
+  std::set<std::string_view> names;
+  for (const Row& row : rows()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_EQ(&find_row(row.name), &row);
+    EXPECT_FALSE(row.paper.empty()) << row.name;
+    EXPECT_FALSE(row.summary.empty()) << row.name;
+    EXPECT_NO_THROW(validate(row.spec)) << row.name;
+  }
+}
+
+TEST(Rows, DifferInTheirSpecs) {
+  std::set<std::vector<std::pair<std::string, std::string>>> specs;
+  for (const Row& row : rows()) EXPECT_TRUE(specs.insert(options(row.spec)).second) << row.name;
+}
+
+TEST(FindRow, SuggestsTheNearestNames) {
+  const std::string error = error_of([] { find_row("PGDN"); });
+  EXPECT_EQ(error, "[find_row] row: given \"PGDN\"; expected the name of a row, such as pgdn, gdn or pdn");
+  EXPECT_NE(error_of([] { find_row("mamba_2"); }).find("mamba2"), std::string::npos);
+  EXPECT_NO_THROW(error_of([] { find_row(""); }));
+}
+
+TEST(Options, ReadBackWhatTheyWrite) {
+  for (const Row& row : rows()) {
+    Spec copy;
+    for (const auto& [key, value] : options(row.spec)) set_option(copy, key, value);
+    EXPECT_EQ(options(copy), options(row.spec)) << row.name;
+    EXPECT_EQ(copy.x, row.spec.x);
+    EXPECT_EQ(copy.eps, row.spec.eps);
+    EXPECT_EQ(copy.scale, row.spec.scale);
+  }
+}
+
+TEST(Options, AcceptPythonAndJsonSpellings) {
+  Spec spec;
+  set_option(spec, "l2norm", "True");
+  EXPECT_TRUE(spec.l2norm);
+  set_option(spec, "l2norm", "0");
+  EXPECT_FALSE(spec.l2norm);
+  set_option(spec, "scale", "0.125");
+  EXPECT_EQ(spec.scale, 0.125);
+  for (const char* none : {"none", "None", "null"}) {
+    spec.scale = 1.0;
+    set_option(spec, "scale", none);
+    EXPECT_FALSE(spec.scale.has_value()) << none;
+  }
+}
+
+TEST(Options, RejectUnknownKeysAndValuesAndListTheValidOnes) {
+  Spec spec;
+  EXPECT_EQ(error_of([&] { set_option(spec, "decay", "diagonal"); }),
+            "[set_option] decay: given \"diagonal\"; expected none, const, scalar or diag");
+  EXPECT_NE(error_of([&] { set_option(spec, "colour", "red"); }).find("solve, decay, gain"), std::string::npos);
+  for (const char* number : {"", "abc", "1.5x", "nan", "inf", " 1"}) {
+    EXPECT_THROW(set_option(spec, "x", number), Error) << number;
+  }
+  EXPECT_THROW(set_option(spec, "tie_gates", "maybe"), Error);
+  EXPECT_EQ(options(spec), options(Spec{})) << "a rejected option must not change the spec";
+}
+
+TEST(Validate, AcceptsTheAblations) {
+  EXPECT_NO_THROW(validate(with("pkda", {{"tie_gates", "true"}})));
+  EXPECT_NO_THROW(validate(with("pdn", {{"norm", "alpha_beta"}})));
+  EXPECT_NO_THROW(validate(with("gdn", {{"precond", "atq"}})));  // query-side preconditioning of the online solve
+  EXPECT_NO_THROW(validate(with("mesa", {{"decay", "none"}, {"gain", "one"}})));
+  EXPECT_NO_THROW(validate(with("dplr", {{"decay", "scalar"}})));
+  EXPECT_NO_THROW(validate(with("pgdn", {{"x", "1"}})));
+}
+
+struct Contradiction {
+  const char* name;
+  const char* row;
+  std::pair<const char*, const char*> change;
+  const char* argument;  // which the error names
+};
+
+class ValidateRejects : public testing::TestWithParam<Contradiction> {};
+
+TEST_P(ValidateRejects, TheContradiction) {
+  const Contradiction& c = GetParam();
+  const std::string error = error_of([&] { validate(with(c.row, {c.change})); });
+  EXPECT_EQ(error.find(std::string("[validate] ") + c.argument + ": given "), 0U) << error;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, ValidateRejects,
+    testing::Values(Contradiction{"norm_without_stable", "gdn", {"norm", "inv"}, "norm"},
+                    Contradiction{"squash_without_stable", "pla", {"squash", "tanh"}, "squash"},
+                    Contradiction{"range_without_stable", "gdn", {"range", "amplify"}, "range"},
+                    Contradiction{"alpha_beta_with_diag", "pkda", {"norm", "alpha_beta"}, "decay"},
+                    Contradiction{"alpha_beta_with_longhorn", "p_longhorn", {"norm", "alpha_beta"}, "gain"},
+                    Contradiction{"mesa_online", "mesa", {"solve", "online"}, "solve"},
+                    Contradiction{"mesa_with_diag", "mesa", {"decay", "diag"}, "decay"},
+                    Contradiction{"mesa_with_efla", "mesa", {"gain", "efla"}, "gain"},
+                    Contradiction{"rls_offline", "rls", {"solve", "offline"}, "solve"},
+                    Contradiction{"rls_with_decay", "rls", {"decay", "scalar"}, "decay"},
+                    Contradiction{"rls_with_gain", "rls", {"gain", "beta"}, "gain"},
+                    Contradiction{"dplr_with_precond", "dplr", {"precond", "atk_stable"}, "precond"},
+                    Contradiction{"dplr_with_gain", "dplr", {"gain", "nlms"}, "gain"},
+                    Contradiction{"tying_without_dplr", "gdn", {"tying", "rwkv7"}, "tying"},
+                    Contradiction{"comba_offline", "comba", {"solve", "offline"}, "solve"},
+                    Contradiction{"comba_with_diag", "comba", {"decay", "diag"}, "decay"},
+                    Contradiction{"comba_with_precond", "comba", {"precond", "atk_stable"}, "precond"},
+                    Contradiction{"tied_without_moment", "gdn", {"tie_gates", "true"}, "tie_gates"},
+                    Contradiction{"x_below_1", "pgdn", {"x", "0.9"}, "x"},
+                    Contradiction{"x_above_2", "pgdn", {"x", "2.1"}, "x"},
+                    Contradiction{"eps_zero", "pgdn", {"eps", "0"}, "eps"},
+                    Contradiction{"l2norm_eps_negative", "gdn", {"l2norm_eps", "-1e-6"}, "l2norm_eps"}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace deltanet
