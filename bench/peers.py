@@ -2,11 +2,11 @@
 
     python bench/peers.py [--length 4096] [--threads 1,2] [--json FILE] [--quick]
 
-The peer is torch_chunk_gated_delta_rule of transformers (Qwen3-Next), eager and under torch.compile; both sides get the
-same numbers in float32, with the L2 norm of q and k inside. The results are compared first; then all candidates run once
-per round, so that noise hits them alike, and the ratios are taken within a round. With one thread each ratio has a floor;
-the exit status is 1 where one is missed, 2 where a result is wrong or something is not installed. The first run takes
-some minutes, because torch.compile unrolls the loop over the chunks; later runs find its cache.
+The peer is torch_chunk_gated_delta_rule of transformers (Qwen3-Next), eager and under torch.compile; both sides get
+the same numbers in float32, with the L2 norm of q and k inside. The results are compared first; then all candidates run
+once per round, so that noise hits them alike, and the ratios are taken within a round. With one thread each ratio has a
+floor; the exit status is 1 where one is missed, 2 where a result is wrong or something is not installed. The first run
+takes some minutes, because torch.compile unrolls the loop over the chunks; later runs find its cache.
 """
 
 from __future__ import annotations
@@ -185,12 +185,12 @@ def arguments():
     parser.add_argument("--heads", type=int, default=8, help="heads (default: %(default)s)")
     parser.add_argument("--key-dim", type=int, default=128, help="key dimension (default: %(default)s)")
     parser.add_argument("--value-dim", type=int, default=128, help="value dimension (default: %(default)s)")
-    parser.add_argument("--threads", default="1,2", help="numbers of threads, separated by commas (default: %(default)s)")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads, with commas (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=9, help="rounds (default: %(default)s)")
     parser.add_argument("--target", help="SIMD target for deltanet (default: the best)")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     parser.add_argument("--cpu-time", action="store_true",
-                        help="count the time of the thread, not of the clock: steadier on a busy machine; one thread only")
+                        help="count the time of the thread, not of the clock: steadier on a busy machine")
     parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument("--json", metavar="FILE", help="write the results to this file")
     args = parser.parse_args()

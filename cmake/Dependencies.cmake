@@ -34,7 +34,7 @@ if(NOT TARGET hwy::hwy)
   add_library(hwy::hwy ALIAS hwy)
 endif()
 
-# Compile for the baseline, SSE4, AVX2 and AVX-512 only. Which of the targets in between exist depends on Highway's version.
+# Compile for the baseline, SSE4, AVX2 and AVX-512 only. Which targets there are in between depends on Highway's version.
 find_file(DELTANET_HWY_TARGETS_HEADER hwy/detect_targets.h PATHS "${hwy_SOURCE_DIR}" NO_CACHE)
 if(hwy_SOURCE_DIR)
   set(DELTANET_HWY_TARGETS_HEADER "${hwy_SOURCE_DIR}/hwy/detect_targets.h")

@@ -17,8 +17,7 @@ fi
 stamp=.venv/bench.stamp
 if ! cmp -s bench/requirements.txt "$stamp"; then
   echo "bench: installing the peers (bench/requirements.txt)"
-  if ! .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --timeout 20 --retries 2 \
-      --requirement bench/requirements.txt >"$out/pip.log" 2>&1; then
+  if ! pip_install bench/requirements.txt >"$out/pip.log" 2>&1; then
     echo "bench: the peers could not be installed (see $out/pip.log)" >&2
     [[ "${CI:-}" == true ]] && exit 1
     exit 0

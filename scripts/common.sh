@@ -27,6 +27,12 @@ python_ready() {
   cmp -s python/requirements-dev.txt .venv/requirements.stamp
 }
 
+# pip_install REQUIREMENTS: into .venv, giving up soon where the package index cannot be reached
+pip_install() {
+  .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --timeout 20 --retries 2 \
+    --requirement "$1"
+}
+
 # configure PRESET [options...]
 configure() {
   local preset=$1

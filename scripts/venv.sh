@@ -7,6 +7,7 @@
 #   PYTHON=...   the interpreter to start from; otherwise python3 if it has venv and headers, else /usr/bin/python3
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/common.sh
 
 requirements=python/requirements-dev.txt
 stamp=.venv/requirements.stamp
@@ -37,14 +38,13 @@ for candidate in "${PYTHON:-python3}" /usr/bin/python3; do
     break
   fi
 done
-[[ -n "$python" ]] || give_up "no Python >= 3.10 with venv and its headers was found (python3, python3-venv, python3-dev)"
+[[ -n "$python" ]] || give_up "no Python >= 3.10 with venv and headers was found (python3, python3-venv, python3-dev)"
 
 echo "python: making .venv with $("$python" --version)"
 log=build/.stamps/venv.log
 mkdir -p "$(dirname "$log")"
 "$python" -m venv --clear .venv >"$log" 2>&1 || give_up ".venv could not be made: $(tail -n 1 "$log")"
-if ! .venv/bin/python -m pip install --disable-pip-version-check --no-input --timeout 20 --retries 2 --progress-bar off \
-    --requirement "$requirements" >"$log" 2>&1; then
+if ! pip_install "$requirements" >"$log" 2>&1; then
   reason=$(grep -i '^error' "$log" | head -n 1 || true)
   give_up "the package index could not be reached or lacks a package: ${reason:-$(tail -n 1 "$log")} (see $log)"
 fi

@@ -129,8 +129,8 @@ def backward(
     """Gradients of sum(o * do) + sum(S_final * dS_final) + ... with respect to every array in inputs.
 
     row, inputs, threads, check_values   as in forward
-    grads         dict of upstream gradients "do", "dS_final", "dA_final", "dP_final", "dG_final", shaped like the results
-                  of forward; what is absent or None counts as zero
+    grads         dict of upstream gradients "do", "dS_final", "dA_final", "dP_final", "dG_final", shaped like the
+                  results of forward; what is absent or None counts as zero
     mode          "chunk": the fast form; "reference": automatic differentiation of the float64 reference
 
     Returns a dict of new arrays: the gradient of each given input under the name and in the shape of that input.

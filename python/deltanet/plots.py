@@ -18,8 +18,8 @@ __all__ = ["PlotError", "load_kernels", "plot_kernels"]
 
 DIRECTIONS = ("forward", "forward+backward")
 
-# The colours of Okabe and Ito, which people with any colour vision can tell apart (the purple is darker, so that its label
-# can be read). A preconditioned row has the colour of its base and another dash.
+# The colours of Okabe and Ito, which people with any colour vision can tell apart (the purple is darker, so that its
+# label can be read). A preconditioned row has the colour of its base and another dash.
 BLUE, VERMILLION, PURPLE, GREEN, GREY = "#0072B2", "#D55E00", "#AA4499", "#009E73", "#555555"
 SKY, ORANGE, BLACK = "#56B4E9", "#E69F00", "#000000"
 SOLID, DASHED, DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))
@@ -232,7 +232,14 @@ def _label_ends(ax, ends, styles):
             fontsize=9,
             va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.6, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 1},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "linewidth": 0.6,
+                "relpos": (0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 1,
+            },
         )
 
 

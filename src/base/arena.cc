@@ -13,10 +13,12 @@ namespace deltanet {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+constexpr std::align_val_t kHugePage{2 << 20};
 constexpr int64_t kGranule = 16;                  // floats in 64 bytes
 constexpr int64_t kSmallestBlock = 1 << 16;       // floats
 constexpr int64_t kLargeBlock = 1 << 20;          // floats: from here on, ask for huge pages
-constexpr int64_t kKeptPerThread = 8 << 20;       // floats: 32 MiB
+constexpr int64_t kLargestGrowth = 16 << 20;      // floats
+constexpr int64_t kKeptPerThread = 16 << 20;      // floats: 64 MiB
 
 std::atomic<bool> poison{false};
 
@@ -25,29 +27,28 @@ Arena& thread_arena() {
   return arena;
 }
 
-// Large scratch is touched once per pass; with 4 KiB pages the page faults would show in the profile.
-void ask_for_huge_pages([[maybe_unused]] float* data, [[maybe_unused]] int64_t count) {
+// Large scratch is touched once per pass; with 4 KiB pages the page faults and TLB misses would show in the profile.
+// Only advice: where it is refused, ordinary pages serve.
+void ask_for_huge_pages([[maybe_unused]] float* data, [[maybe_unused]] size_t bytes) {
 #ifdef __linux__
-  constexpr uintptr_t kPage = 4096;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<size_t>(count) * sizeof(float)) / kPage * kPage;
-  // Only advice: where it is refused, ordinary pages serve.
-  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  madvise(data, bytes / static_cast<size_t>(kHugePage) * static_cast<size_t>(kHugePage), MADV_HUGEPAGE);
 #endif
 }
 
 }  // namespace
 
-void Arena::Free::operator()(float* p) const { ::operator delete[](p, kAlignment); }
+void Arena::Free::operator()(float* p) const { ::operator delete[](p, alignment); }
 
 void Arena::set_poison(bool on) { poison = on; }
 
 void Arena::add_block(int64_t count) {
-  // Growing by the size so far keeps the number of blocks small.
-  const int64_t size = std::max({count, kSmallestBlock, std::min(capacity_, kLargeBlock)});
-  float* data = static_cast<float*>(::operator new[](static_cast<size_t>(size) * sizeof(float), kAlignment));
-  if (size >= kLargeBlock) ask_for_huge_pages(data, size);
-  blocks_.push_back({std::unique_ptr<float[], Free>(data), size});
+  // Growing by the size so far keeps the number of blocks small; memory that is never touched costs nothing.
+  const int64_t size = std::max({count, kSmallestBlock, std::min(capacity_, kLargestGrowth)});
+  const size_t bytes = static_cast<size_t>(size) * sizeof(float);
+  const std::align_val_t alignment = size >= kLargeBlock ? kHugePage : kAlignment;
+  float* data = static_cast<float*>(::operator new[](bytes, alignment));
+  if (alignment == kHugePage) ask_for_huge_pages(data, bytes);
+  blocks_.push_back({std::unique_ptr<float[], Free>(data, Free{alignment}), size});
   capacity_ += size;
   used_ = 0;
 }

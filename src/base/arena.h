@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 namespace deltanet {
@@ -22,6 +23,7 @@ class Arena {
 
  private:
   struct Free {
+    std::align_val_t alignment{64};
     void operator()(float* p) const;
   };
   struct Block {
@@ -36,7 +38,7 @@ class Arena {
 };
 
 // The arena of the calling thread, empty again, for pieces that live as long as one task. Tasks do not nest. A thread
-// keeps its memory between tasks, but not more than 32 MiB of it.
+// keeps its memory between tasks, but not more than 64 MiB of it.
 class TaskArena {
  public:
   TaskArena();

@@ -61,9 +61,6 @@ class KernelBench {
   void measure(int64_t length);
   void time_runs(std::vector<Run>& runs);
   void report(const Shape& shape, const std::vector<Run>& runs);
-  void show(const std::string& what) {
-    progress_.show(settings_.quick ? fmt::format("checking and timing: {}", what) : what);
-  }
   bool printing() const { return settings_.json != "-"; }
 
   const Settings& settings_;
@@ -89,7 +86,7 @@ void KernelBench::print_heading() const {
 // The reference does not depend on the length.
 void KernelBench::check_rows() {
   for (const BenchRow& row : rows_) {
-    show(fmt::format("{}: against the reference", row.label));
+    progress_.show(fmt::format("{}: against the reference", row.label));
     reference_errors_.push_back(error_against_reference(row, shape_, with_backward_, settings_.threads));
   }
 }
@@ -110,7 +107,7 @@ void KernelBench::time_runs(std::vector<Run>& runs) {
   int rounds = 0;
   for (Run& run : runs) {
     if (!run.correct()) continue;
-    show(fmt::format("T={}: {}: warming up", run.work.outputs.o.shape[1], run.row.label));
+    progress_.show(fmt::format("T={}: {}: warming up", run.work.outputs.o.shape[1], run.row.label));
     const double once = forward_seconds(run) + backward_seconds(run);
     run.repeats = std::clamp(static_cast<int>(settings_.seconds / once), kMinRepeats, kMaxRepeats);
     if (settings_.repeats > 0) run.repeats = settings_.repeats;
@@ -122,7 +119,8 @@ void KernelBench::time_runs(std::vector<Run>& runs) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
       Run& run = runs[round % 2 == 0 ? i : runs.size() - 1 - i];
       if (round >= run.repeats) continue;
-      show(fmt::format("T={}: {}: round {} of {}", run.work.outputs.o.shape[1], run.row.label, round + 1, rounds));
+      progress_.show(
+          fmt::format("T={}: {}: round {} of {}", run.work.outputs.o.shape[1], run.row.label, round + 1, rounds));
       run.forward.push_back(forward_seconds(run));
       if (with_backward_) run.backward.push_back(backward_seconds(run));
     }
@@ -146,7 +144,7 @@ void KernelBench::measure(int64_t length) {
   std::vector<Run> runs;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     Run run{rows_[i], workspace.work(rows_[i].spec, with_backward_), reference_errors_[i], 0, 0, {}, {}};
-    show(fmt::format("T={}: {}: chunkwise against token-recurrent", length, rows_[i].label));
+    progress_.show(fmt::format("T={}: {}: chunkwise against token-recurrent", length, rows_[i].label));
     run.recurrent_error = error_against_recurrent(run.row, workspace, run.work);
     all_correct_ = all_correct_ && run.correct();
     runs.push_back(std::move(run));
@@ -238,6 +236,7 @@ void KernelBench::report(const Shape& shape, const std::vector<Run>& runs) {
 
 int KernelBench::run() {
   if (printing()) print_heading();
+  for (int i = 0; i < 10; ++i) peak_ = std::max(peak_, measure_peak(settings_.threads, kPeakSeconds));
   check_rows();
   for (const int64_t length : settings_.lengths) measure(length);
   if (printing()) {

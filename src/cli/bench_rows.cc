@@ -1,34 +1,14 @@
 #include "cli/bench_rows.h"
 
-#include "deltanet/error.h"
 #include "simd/kernels.h"
 
 namespace deltanet::cli {
-namespace {
-
-// Absent while the library cannot take a write key as an input.
-std::optional<Spec> distinct_keys_spec() {
-  Spec spec = find_row(kBaseline).spec;
-  try {
-    set_option(spec, "precond", "given");
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-  return spec;
-}
-
-}  // namespace
-
 std::vector<std::string> default_bench_labels() {
-  std::vector<std::string> labels = {kBaseline, "pgdn", "kda", "pkda", "dplr", "mesa", "linear_attn"};
-  if (distinct_keys_spec()) labels.insert(labels.begin() + 2, kDistinctKeys);
-  return labels;
+  return {kBaseline, "pgdn", kDistinctKeys, "kda", "pkda", "dplr", "mesa", "linear_attn"};
 }
 
 BenchRow bench_row(const std::string& label, bool l2norm) {
-  BenchRow row{label, {}};
-  const std::optional<Spec> distinct = label == kDistinctKeys ? distinct_keys_spec() : std::nullopt;
-  row.spec = distinct ? *distinct : find_row(label).spec;
+  BenchRow row{label, find_row(label).spec};
   row.spec.l2norm = l2norm;
   return row;
 }

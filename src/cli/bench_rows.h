@@ -6,7 +6,7 @@
 
 #include "deltanet/recurrence.h"
 
-// What is benchmarked: rows of the table, and one recurrence beside it that separates the costs of a preconditioner.
+// What is benchmarked.
 
 namespace deltanet::cli {
 
@@ -17,13 +17,13 @@ struct BenchRow {
 
 inline constexpr char kBaseline[] = "gdn";
 
-// gdn whose write key is another tensor than its read key: pgdn without its preconditioner.
-inline constexpr char kDistinctKeys[] = "gdn_distinct_keys";
+// pgdn without its preconditioner: gdn whose write key is kept apart from its read key.
+inline constexpr char kDistinctKeys[] = "pgdn_identity";
 
 // The labels that the kernel benchmark runs unless told otherwise.
 std::vector<std::string> default_bench_labels();
 
-// The name of a row, or kDistinctKeys. Throws Error for any other.
+// Throws Error for a name that is not a row.
 BenchRow bench_row(const std::string& label, bool l2norm);
 
 // Floating-point operations of one forward pass, a multiply-add counted as two; see bench/README.md. Absent where the

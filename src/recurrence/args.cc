@@ -84,7 +84,8 @@ std::string_view output_axes(const Spec& s, std::string_view name) {
   throw Error("[output_shape] name: given \"" + std::string(name) + "\"; expected the name of an output");
 }
 
-bool is_optional(std::string_view name) {
+bool is_optional(const Spec& s, std::string_view name) {
+  if (name == "beta") return s.gain == Gain::kOne || s.gain == Gain::kNlms;  // the preconditioner's, 1 when absent
   return name == "g_atk" || name == "beta_atk" || name == "S0" || name == "A0" || name == "P0" || name == "G0";
 }
 
@@ -221,7 +222,7 @@ Shape check_inputs(std::string_view operation, const Spec& spec, const Inputs& i
     if (axes.empty()) continue;
     const bool replaced = arg.name == "ridge" && spec.precond == Precond::kRls && in.P0;
     if (replaced && tensor) fail(operation, "ridge", "is given together with P0; expected only one of them");
-    if (replaced || (!tensor && is_optional(arg.name))) continue;
+    if (replaced || (!tensor && is_optional(spec, arg.name))) continue;
     check_rank(operation, arg.name, tensor, axes);
     check_shape(operation, arg.name, tensor, axes, shape);
   }

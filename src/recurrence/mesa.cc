@@ -33,7 +33,8 @@ MatrixPrecond::MatrixPrecond(const Problem& problem, int64_t key_head, const flo
 }
 
 void MatrixPrecond::load_gates(const Span& span) {
-  load_scalars(p_.in.beta, span, head_, 0.0f, beta_);
+  std::fill_n(beta_, kChunk, 1.0f);  // missing tokens have zero keys and add nothing
+  if (p_.in.beta) load_scalars(p_.in.beta, span, head_, 0.0f, beta_);
   std::fill_n(alpha_, kChunk, 1.0f);
   if (p_.spec.decay == Decay::kScalar) {
     load_scalars(p_.in.g, span, head_, 0.0f, alpha_);

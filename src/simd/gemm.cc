@@ -189,26 +189,36 @@ void transpose(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64_t ldx
   }
 }
 #else
-// 4x4 blocks in 128-bit registers: the transposes are a few percent of the work and this form exists on every target.
-void transpose(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64_t ldx, float* HWY_RESTRICT y, int64_t ldy) {
+// Four columns of one row or, with a wider vector, also of the row four below.
+template <class Tag>
+HWY_INLINE hn::Vec<Tag> four_columns(Tag d, const float* source, int64_t ldx) {
   const hn::FixedTag<float, 4> d4;
-  const hn::RepartitionToWide<decltype(d4)> d64;
-  for (int64_t i = 0; i < rows; i += 4) {
+  if constexpr (hn::MaxLanes(Tag()) == 8) {
+    return hn::Combine(d, hn::Load(d4, source + 4 * ldx), hn::Load(d4, source));
+  } else {
+    return hn::Load(d4, source);
+  }
+}
+
+// 4x4 blocks are transposed inside each 128-bit half.
+void transpose(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64_t ldx, float* HWY_RESTRICT y, int64_t ldy) {
+  const hn::FixedTag<float, kLanes >= 8 ? 8 : 4> d;
+  const hn::RepartitionToWide<decltype(d)> d64;
+  constexpr int64_t kRows = kLanes >= 8 ? 8 : 4;
+  for (int64_t i = 0; i < rows; i += kRows) {
     for (int64_t j = 0; j < n; j += 4) {
       const float* source = x + i * ldx + j;
-      const auto r0 = hn::Load(d4, source);
-      const auto r1 = hn::Load(d4, source + ldx);
-      const auto r2 = hn::Load(d4, source + 2 * ldx);
-      const auto r3 = hn::Load(d4, source + 3 * ldx);
-      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d4, r0, r1));
-      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d4, r2, r3));
-      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d4, r0, r1));
-      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d4, r2, r3));
+      const auto r0 = four_columns(d, source, ldx), r1 = four_columns(d, source + ldx, ldx);
+      const auto r2 = four_columns(d, source + 2 * ldx, ldx), r3 = four_columns(d, source + 3 * ldx, ldx);
+      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1));
+      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1));
+      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
       float* target = y + j * ldy + i;
-      hn::Store(hn::BitCast(d4, hn::InterleaveLower(d64, low01, low23)), d4, target);
-      hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d64, low01, low23)), d4, target + ldy);
-      hn::Store(hn::BitCast(d4, hn::InterleaveLower(d64, high01, high23)), d4, target + 2 * ldy);
-      hn::Store(hn::BitCast(d4, hn::InterleaveUpper(d64, high01, high23)), d4, target + 3 * ldy);
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, target);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, target + ldy);
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, target + 2 * ldy);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, target + 3 * ldy);
     }
   }
 }

@@ -18,100 +18,147 @@ using DI = hn::RebindToSigned<D>;
 using Vec = hn::Vec<D>;
 
 constexpr int64_t kLanes = HWY_LANES(float);
+constexpr int kTogether = kLanes >= 16 ? 4 : 8;  // vectors of the key dimension that are scanned at once
 
 HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 
+// The scan is a chain of some thirty dependent operations per element. Neighbouring columns are independent, so each step
+// is written for several of them at once: the processor's scheduler is too small to find them by itself.
+template <int kVecs>
+struct Pack {
+  Vec v[kVecs];
+};
+
+template <int kVecs, class Op>
+HWY_INLINE Pack<kVecs> map(const Op& op) {
+  Pack<kVecs> out;
+  for (int i = 0; i < kVecs; ++i) out.v[i] = op(i);
+  return out;
+}
+
+#define DELTANET_MAP(expression) map<kVecs>([&]([[maybe_unused]] int i) HWY_ATTR { return expression; })
+
 // Horner's rule, highest power first.
-template <int kTerms>
-HWY_INLINE Vec polynomial(const float (&coefficients)[kTerms], Vec x) {
+template <int kVecs, int kTerms>
+HWY_INLINE Pack<kVecs> polynomial(const float (&coefficients)[kTerms], const Pack<kVecs>& x) {
   const D d;
-  Vec p = hn::Set(d, coefficients[0]);
-  for (int i = 1; i < kTerms; ++i) p = hn::MulAdd(p, x, hn::Set(d, coefficients[i]));
+  Pack<kVecs> p = DELTANET_MAP(hn::Set(d, coefficients[0]));
+  for (int term = 1; term < kTerms; ++term) p = DELTANET_MAP(hn::MulAdd(p.v[i], x.v[i], hn::Set(d, coefficients[term])));
   return p;
 }
 
-// 1/x for moderate positive x: the hardware's estimate and one Newton step.
-HWY_INLINE Vec reciprocal(Vec x) {
+// 1/x for positive x in the range of the estimate: the hardware's estimate and one Newton step.
+template <int kVecs>
+HWY_INLINE Pack<kVecs> reciprocal(const Pack<kVecs>& x) {
   const D d;
-  const Vec estimate = hn::ApproximateReciprocal(x);
-  return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0f)));
+  const Pack<kVecs> estimate = DELTANET_MAP(hn::ApproximateReciprocal(x.v[i]));
+  return DELTANET_MAP(hn::Mul(estimate.v[i], hn::NegMulAdd(x.v[i], estimate.v[i], hn::Set(d, 2.0f))));
 }
 
-// Natural logarithm of a positive normal number, absolute error below 1e-6: x = 2^e m with m in
-// [2/3, 4/3), log m = f + f^2 p(f) with f = m - 1 and p a Chebyshev fit on [-1/3, 1/3]. The squash multiplies this
-// error by at most log x < 0.7, so more digits would not be seen.
-HWY_INLINE Vec fast_log(Vec x) {
+// Natural logarithm of a positive normal number, absolute error below 1e-6: x = 2^e m with m in [2/3, 4/3),
+// log m = f + f^2 p(f) with f = m - 1 and p a Chebyshev fit on [-1/3, 1/3]. The squash multiplies this error by at most
+// log x < 0.7, so more digits would not be seen.
+template <int kVecs>
+HWY_INLINE Pack<kVecs> fast_log(const Pack<kVecs>& x) {
   static constexpr float kFit[] = {0.16729102f, -0.18989818f, 0.19858718f, -0.24899696f, 0.33335334f, -0.5000063f};
   const D d;
   const DI di;
-  const auto bits = hn::BitCast(di, x);
-  const auto exponent = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3f2aaaab)));  // relative to 2/3
-  const Vec f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent))), hn::Set(d, 1.0f));
-  const Vec log_m = hn::MulAdd(polynomial(kFit, f), hn::Mul(f, f), f);
-  return hn::MulAdd(hn::ConvertTo(d, exponent), hn::Set(d, 0.6931471806f), log_m);
+  hn::Vec<DI> exponent[kVecs];
+  for (int i = 0; i < kVecs; ++i) {
+    exponent[i] = hn::ShiftRight<23>(hn::Sub(hn::BitCast(di, x.v[i]), hn::Set(di, 0x3f2aaaab)));  // relative to 2/3
+  }
+  const Pack<kVecs> m = DELTANET_MAP(hn::BitCast(d, hn::Sub(hn::BitCast(di, x.v[i]), hn::ShiftLeft<23>(exponent[i]))));
+  const Pack<kVecs> f = DELTANET_MAP(hn::Sub(m.v[i], hn::Set(d, 1.0f)));
+  const Pack<kVecs> p = polynomial<kVecs>(kFit, f);
+  const Pack<kVecs> log_m = DELTANET_MAP(hn::MulAdd(p.v[i], hn::Mul(f.v[i], f.v[i]), f.v[i]));
+  return DELTANET_MAP(hn::MulAdd(hn::ConvertTo(d, exponent[i]), hn::Set(d, 0.6931471806f), log_m.v[i]));
 }
 
 // exp(x) for |x| <= log 2, which the squash guarantees: no range reduction. Chebyshev fit, relative error 6e-7.
-HWY_INLINE Vec bounded_exp(Vec x) {
+template <int kVecs>
+HWY_INLINE Pack<kVecs> bounded_exp(const Pack<kVecs>& x) {
   static constexpr float kFit[] = {0.0014129006f, 0.008501596f, 0.041659437f, 0.16662613f,
                                    0.5000007f,    1.0000024f,   1.0f};
-  return polynomial(kFit, x);
+  return polynomial<kVecs>(kFit, x);
 }
 
 // B and, if wanted, dB/dA, at the second moment A (current or previous, as the kind says).
-template <PrecondKind kKind, bool kSlope>
-HWY_INLINE Vec preconditioner(const PrecondScan& p, int64_t column, Vec A, Vec& slope) {
+template <PrecondKind kKind, bool kSlope, int kVecs>
+HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, const Pack<kVecs>& A, Pack<kVecs>& slope) {
   const D d;
+  const Vec one = hn::Set(d, 1.0f);
   if constexpr (kKind == PrecondKind::kInverse || kKind == PrecondKind::kInversePrevious) {
-    const Vec B = hn::Div(hn::Set(d, 1.0f), hn::Add(A, hn::Load(d, p.ridge + column)));
-    if constexpr (kSlope) slope = hn::Neg(hn::Mul(B, B));
+    const Pack<kVecs> B = DELTANET_MAP(hn::Div(one, hn::Add(A.v[i], hn::Load(d, p.ridge + column + i * kLanes))));
+    if constexpr (kSlope) slope = DELTANET_MAP(hn::Neg(hn::Mul(B.v[i], B.v[i])));
     return B;
   } else {
-    const Vec one = hn::Set(d, 1.0f);
-    const Vec shifted = hn::Add(A, hn::Set(d, p.eps));
-    const Vec r = hn::Sub(fast_log(shifted), hn::Set(d, p.center));
-    Vec s, ds;
+    const Vec e1 = hn::Set(d, p.exponent_slope);
+    const Pack<kVecs> shifted = DELTANET_MAP(hn::Add(A.v[i], hn::Set(d, p.eps)));
+    const Pack<kVecs> logarithm = fast_log(shifted);
+    const Pack<kVecs> r = DELTANET_MAP(hn::Sub(logarithm.v[i], hn::Set(d, p.center)));
+    Pack<kVecs> s, ds;
     if constexpr (kKind == PrecondKind::kStableTanh) {
       // tanh r = sign(r) (1-t)/(1+t), t = exp(-2|r|). The slope 4t/(1+t)^2 keeps its digits where tanh saturates, which
       // 1 - tanh^2 does not.
-      const Vec t = hn::Exp(d, hn::Mul(hn::Set(d, -2.0f), hn::Abs(r)));
-      const Vec inverse = reciprocal(hn::Add(one, t));
-      s = hn::CopySign(hn::Mul(hn::Sub(one, t), inverse), r);
-      if constexpr (kSlope) ds = hn::Mul(hn::Set(d, 4.0f), hn::Mul(t, hn::Mul(inverse, inverse)));
+      const Pack<kVecs> t = DELTANET_MAP(hn::Exp(d, hn::Mul(hn::Set(d, -2.0f), hn::Abs(r.v[i]))));
+      const Pack<kVecs> inverse = reciprocal<kVecs>(DELTANET_MAP(hn::Add(one, t.v[i])));
+      s = DELTANET_MAP(hn::CopySign(hn::Mul(hn::Sub(one, t.v[i]), inverse.v[i]), r.v[i]));
+      if constexpr (kSlope) {
+        ds = DELTANET_MAP(hn::Mul(hn::Set(d, 4.0f), hn::Mul(t.v[i], hn::Mul(inverse.v[i], inverse.v[i]))));
+      }
     } else {
-      const Vec inverse = reciprocal(hn::Add(one, hn::Abs(r)));
-      s = hn::Mul(r, inverse);
-      if constexpr (kSlope) ds = hn::Mul(inverse, inverse);
+      const Pack<kVecs> inverse = reciprocal<kVecs>(DELTANET_MAP(hn::Add(one, hn::Abs(r.v[i]))));
+      s = DELTANET_MAP(hn::Mul(r.v[i], inverse.v[i]));
+      if constexpr (kSlope) ds = DELTANET_MAP(hn::Mul(inverse.v[i], inverse.v[i]));
     }
-    const Vec e1 = hn::Set(d, p.exponent_slope);
-    const Vec B = bounded_exp(hn::MulAdd(e1, s, hn::Set(d, p.exponent_bias)));
-    if constexpr (kSlope) slope = hn::Div(hn::Mul(hn::Mul(B, e1), ds), shifted);
+    const Pack<kVecs> B = bounded_exp<kVecs>(DELTANET_MAP(hn::MulAdd(e1, s.v[i], hn::Set(d, p.exponent_bias))));
+    if constexpr (kSlope) {
+      const Pack<kVecs> inverse_A = reciprocal(shifted);
+      slope = DELTANET_MAP(hn::Mul(hn::Mul(hn::Mul(B.v[i], e1), ds.v[i]), inverse_A.v[i]));
+    }
     return B;
   }
 }
 
-template <PrecondKind kKind, bool kKeep>
-void scan(const PrecondScan& p) {
+template <PrecondKind kKind, bool kKeep, int kVecs>
+HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
   const D d;
-  for (int64_t column = 0; column < p.n; column += kLanes) {
-    Vec A = hn::Load(d, p.A + column);
-    for (int64_t t = 0; t < p.rows; ++t) {
-      const int64_t at = t * p.n + column;
-      const Vec k = hn::Load(d, p.k + at);
-      const Vec alpha = p.alpha_is_row ? hn::Load(d, p.alpha + at) : hn::Set(d, p.alpha[t]);
-      const Vec previous = A;
-      A = hn::MulAdd(hn::Mul(hn::Set(d, p.beta[t]), k), k, hn::Mul(alpha, previous));
-      Vec slope;
-      const Vec B = preconditioner<kKind, kKeep>(p, column, kKind == PrecondKind::kInversePrevious ? previous : A, slope);
-      hn::Store(hn::Mul(B, hn::Load(d, p.x + at)), d, p.y + at);
+  Pack<kVecs> A = DELTANET_MAP(hn::Load(d, p.A + column + i * kLanes));
+  for (int64_t t = 0; t < p.rows; ++t) {
+    const int64_t at = t * p.n + column;
+    const Vec beta = hn::Set(d, p.beta[t]);
+    const Vec alpha = hn::Set(d, p.alpha_is_row ? 0.0f : p.alpha[t]);
+    const Pack<kVecs> k = DELTANET_MAP(hn::Load(d, p.k + at + i * kLanes));
+    const Pack<kVecs> previous = A;
+    if (p.alpha_is_row) {
+      A = DELTANET_MAP(hn::Mul(hn::Load(d, p.alpha + at + i * kLanes), previous.v[i]));
+    } else {
+      A = DELTANET_MAP(hn::Mul(alpha, previous.v[i]));
+    }
+    A = DELTANET_MAP(hn::MulAdd(hn::Mul(beta, k.v[i]), k.v[i], A.v[i]));
+    Pack<kVecs> slope;
+    const Pack<kVecs> B =
+        preconditioner<kKind, kKeep, kVecs>(p, column, kKind == PrecondKind::kInversePrevious ? previous : A, slope);
+    for (int i = 0; i < kVecs; ++i) {
+      const int64_t here = at + i * kLanes;
+      hn::Store(hn::Mul(B.v[i], hn::Load(d, p.x + here)), d, p.y + here);
       if constexpr (kKeep) {
-        hn::Store(previous, d, p.A_previous + at);
-        hn::Store(B, d, p.B + at);
-        hn::Store(slope, d, p.slope + at);
+        hn::Store(previous.v[i], d, p.A_previous + here);
+        hn::Store(B.v[i], d, p.B + here);
+        hn::Store(slope.v[i], d, p.slope + here);
       }
     }
-    hn::Store(A, d, p.A + column);
   }
+  for (int i = 0; i < kVecs; ++i) hn::Store(A.v[i], d, p.A + column + i * kLanes);
+}
+
+#undef DELTANET_MAP
+
+template <PrecondKind kKind, bool kKeep>
+void scan(const PrecondScan& p) {
+  int64_t column = 0;
+  for (; column + kTogether * kLanes <= p.n; column += kTogether * kLanes) scan_columns<kKind, kKeep, kTogether>(p, column);
+  for (; column < p.n; column += kLanes) scan_columns<kKind, kKeep, 1>(p, column);
 }
 
 template <bool kKeep>

@@ -22,18 +22,24 @@ constexpr int64_t kLanes = HWY_LANES(float);
 // Vectors of S that are walked together: two accumulators each must fit the register file.
 constexpr int kWide = kLanes >= 16 ? 8 : 4;
 
-// Loads and stores of the last, partial vector of a row go through masks: S is the caller's and has no padding.
+// S is the caller's and has no padding: the last, partial vector of a row goes through a copy, because not every target
+// has masked loads that stay inside the row.
 template <bool kPartial>
 struct Access {
-  D d;
-  hn::Mask<D> mask;
+  int64_t count;  // elements of a partial vector
   HWY_ATTR HWY_INLINE Vec load(const float* p) const {
-    if constexpr (kPartial) return hn::MaskedLoad(mask, d, p);
-    return hn::LoadU(d, p);
+    const D d;
+    if constexpr (!kPartial) return hn::LoadU(d, p);
+    HWY_ALIGN float copy[kLanes] = {};
+    for (int64_t i = 0; i < count; ++i) copy[i] = p[i];
+    return hn::Load(d, copy);
   }
   HWY_ATTR HWY_INLINE void store(Vec v, float* p) const {
-    if constexpr (kPartial) return hn::BlendedStore(v, mask, d, p);
-    hn::StoreU(v, d, p);
+    const D d;
+    if constexpr (!kPartial) return hn::StoreU(v, d, p);
+    HWY_ALIGN float copy[kLanes];
+    hn::Store(v, d, copy);
+    for (int64_t i = 0; i < count; ++i) p[i] = copy[i];
   }
 };
 
@@ -92,14 +98,11 @@ HWY_INLINE void step_columns(const Step& p, int64_t column, const Access<kPartia
 
 template <class F>
 void step_form(const Step& p) {
-  const D d;
-  const Access<false> full{d, hn::FirstN(d, kLanes)};
+  const Access<false> full{kLanes};
   int64_t column = 0;
   for (; column + kWide * kLanes <= p.n; column += kWide * kLanes) step_columns<F, kWide>(p, column, full);
   for (; column + kLanes <= p.n; column += kLanes) step_columns<F, 1>(p, column, full);
-  if (column < p.n) {
-    step_columns<F, 1>(p, column, Access<true>{d, hn::FirstN(d, static_cast<size_t>(p.n - column))});
-  }
+  if (column < p.n) step_columns<F, 1>(p, column, Access<true>{p.n - column});
 }
 
 void step(const Step& p) {

@@ -1,6 +1,7 @@
 """The Python module: results, the ways in which arrays may be given, and what it says about wrong input."""
 
 import doctest
+import pathlib
 import threading
 import time
 
@@ -59,6 +60,13 @@ def test_golden_rows_are_rows_of_the_table(golden):
 def test_documented_example_works():
     failed, attempted = doctest.testmod(deltanet)
     assert attempted > 5 and failed == 0
+
+
+def test_readme_example_works(capsys):
+    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = readme.split("```python\n")[1].split("```")[0]
+    exec(compile(code, "README.md", "exec"), {})
+    assert float(capsys.readouterr().out) < 1e-5
 
 
 # ---- rows and options

@@ -34,7 +34,7 @@ def kernels(results):
 
 @pytest.fixture
 def full(tmp_path):
-    rows = {"gdn": 1.0, "pgdn": 1.05, "kda": 1.3, "pkda": 1.35, "dplr": 2.0, "mesa": 9.0, "linear_attn": 0.7, "rls": 4.0}
+    rows = {"gdn": 1, "pgdn": 1.05, "kda": 1.3, "pkda": 1.35, "dplr": 2, "mesa": 9, "linear_attn": 0.7, "rls": 4}
     results = [
         result(row, length, direction, cost * factor * length / 90)
         for row, cost in rows.items()
