@@ -56,7 +56,7 @@ struct ColumnBlock {
   int64_t first, columns;  // unpadded
   bool adds;               // to the sums of the block before
   ChunkCore core;
-  std::vector<OperandGrads> sums;  // per chunk of the segment
+  std::vector<OperandGrads> sums;  // of one chunk, or of each chunk of the segment
   float *values, *dd, *running;
 
   int64_t n() const { return simd::padded(columns); }
@@ -96,12 +96,24 @@ class BackwardTask {
   // Keys, gates and operands of all chunks of a segment.
   void prepare_segment(KeyHead& head, int64_t segment, Purpose purpose);
   void sweep_block(KeyHead& head, int64_t segment, ColumnBlock& block);
-  void backward_block(KeyHead& head, int64_t segment, ColumnBlock& block);
-  void finish_segment(KeyHead& head, int64_t segment);
+  void recompute_block(KeyHead& head, int64_t segment, ColumnBlock& block);
+  void backward_block(KeyHead& head, int64_t segment, int64_t chunk, ColumnBlock& block);
+  void finish_chunk(KeyHead& head, int64_t chunk);
+  void backward_segment(KeyHead& head, int64_t segment);
+  void for_blocks(const std::function<void(ColumnBlock&)>& body);
   void load_values(const Span& span, const KeyHead& head, const ColumnBlock& block, const Gates& gates, float* d);
   float* kept_writes(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
     return head.values[block.value].writes + (segment * kSegmentChunks + chunk) * chunk_values() +
            block.first * core_.value_rows();
+  }
+  // The state before a chunk and its solved writes, at the first column of the block.
+  float* state_at(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
+    float* state = chunk == 0 ? head.values[block.value].kept[segment] : records_[chunk].states[block.value];
+    return state + block.first * core_.state_stride();
+  }
+  float* writes_at(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
+    if (segment + 1 < segments_) return kept_writes(head, segment, chunk, block);
+    return records_[chunk].writes[block.value] + block.first * core_.value_rows();
   }
 
   const Problem& p_;
@@ -153,8 +165,8 @@ void BackwardTask::allocate_records() {
   scout_chunk_ = heads_[0]->scout.make_chunk(arena_);
 }
 
-// On one thread the blocks of a value head add to the same sums; on several each has its own, and finish_segment adds
-// them in the same order.
+// On one thread the blocks of a value head add to the same sums of one chunk after the other; on several each block has
+// its own for the whole segment, and finish_chunk adds them in the same order.
 void BackwardTask::add_block(int64_t value, int64_t first) {
   const bool shares = first > 0 && threads_ == 1;
   const int64_t columns = std::min(kColumnBlock, p_.V - first);
@@ -166,7 +178,8 @@ void BackwardTask::add_block(int64_t value, int64_t first) {
   if (shares) {
     block.sums = blocks_[blocks_.size() - 2]->sums;
   } else {
-    for (size_t c = 0; c < records_.size(); ++c) block.sums.push_back(core_.make_operand_grads(arena_));
+    const size_t chunks = threads_ == 1 ? 1 : records_.size();
+    for (size_t c = 0; c < chunks; ++c) block.sums.push_back(core_.make_operand_grads(arena_));
   }
 }
 
@@ -208,13 +221,19 @@ void BackwardTask::prepare_segment(KeyHead& head, int64_t segment, Purpose purpo
     ChunkRecord& record = records_[c];
     KeyChunk& key = states_only ? scout_chunk_ : record.key;
     prepare.forward(chunk_span(segment, c), head.state, key);
+    prefetcher_.clear();
     if (c + 1 < chunks_in(segment)) {
-      prefetcher_.clear();
       prefetcher_.add(p_.in.k, chunk_span(segment, c + 1), head.index, p_.K);
       if (!states_only) prefetcher_.add(p_.in.q, chunk_span(segment, c + 1), head.index, p_.K);
-      prefetcher_.plan(1);
-      prefetcher_.some();
+    } else {
+      // What the stream over the columns starts with.
+      for (const ValueHead& value : head.values) {
+        if (states_only || segment + 1 == segments_) prefetcher_.add(p_.in.v, chunk_span(segment, 0), value.index, p_.V);
+        if (!states_only) prefetcher_.add(upstream_.o, chunk_span(segment, c), value.index, p_.V);
+      }
     }
+    prefetcher_.plan(1);
+    prefetcher_.some();
     core_.begin_key(key);
     for (int64_t v = 0; v < p_.group; ++v) {
       prepare.gates(key, head.values[v].index, record.gates[v]);
@@ -252,90 +271,108 @@ void BackwardTask::sweep_block(KeyHead& head, int64_t segment, ColumnBlock& bloc
   }
 }
 
-// Recomputes the states of a segment and, if it is the last, its writes; then goes back over it.
-void BackwardTask::backward_block(KeyHead& head, int64_t segment, ColumnBlock& block) {
+// Recomputes the states of a segment and, if it is the last, its writes.
+void BackwardTask::recompute_block(KeyHead& head, int64_t segment, ColumnBlock& block) {
   const bool last = segment + 1 == segments_;
-  const int64_t chunks = chunks_in(segment), n = block.n(), v = block.value;
-  const int64_t offset = block.first * core_.state_stride();
-  ValueHead& value = head.values[v];
-  const auto state_at = [&](int64_t c) { return (c == 0 ? value.kept[segment] : records_[c].states[v]) + offset; };
-  const auto writes_at = [&](int64_t c) {
-    return last ? records_[c].writes[v] + block.first * core_.value_rows() : kept_writes(head, segment, c, block);
-  };
-  const Tensor v_in = columns_from(p_.in.v, block.first), v_out = columns_from(out_.v, block.first);
-  const Tensor d_o = columns_from(upstream_.o, block.first);
-  Prefetcher& prefetcher = block.core.prefetcher();
-
-  prefetcher.clear();
+  const int64_t chunks = chunks_in(segment), v = block.value;
+  block.core.prefetcher().clear();
   for (int64_t c = 0; c < chunks; ++c) {
     // The state after the last chunk is not needed, but in the last segment its writes are.
     if (c + 1 == chunks && !last) break;
-    if (last) load_values(chunk_span(segment, c), head, block, records_[c].gates[v], writes_at(c));
-    block.core.advance(records_[c].ops[v], /*solved=*/!last, n, state_at(c), writes_at(c),
-                       c + 1 < chunks ? state_at(c + 1) : block.running);
+    float* writes = writes_at(head, segment, c, block);
+    if (last) load_values(chunk_span(segment, c), head, block, records_[c].gates[v], writes);
+    block.core.advance(records_[c].ops[v], /*solved=*/!last, block.n(), state_at(head, segment, c, block), writes,
+                       c + 1 < chunks ? state_at(head, segment, c + 1, block) : block.running);
   }
+}
 
-  for (int64_t c = chunks - 1; c >= 0; --c) {
-    const Span span = chunk_span(segment, c);
-    const Gates& gates = records_[c].gates[v];
-    float* d_out = block.core.output_gradient(n);
-    if (d_o) {
-      load_rows(d_o, span, value.index, block.columns, d_out, n);
-    } else {
-      std::fill_n(d_out, kChunk * n, 0.0f);
-    }
-    prefetcher.clear();
-    prefetcher.add(v_in, span, value.index, block.columns);
-    prefetcher.add(v_out, span, value.index, block.columns);
-    if (c > 0) prefetcher.add(d_o, chunk_span(segment, c - 1), value.index, block.columns);
-    block.core.backward(records_[c].ops[v], n, state_at(c), writes_at(c), value.dstate + offset, block.dd, block.adds,
-                        block.sums[c]);
+void BackwardTask::backward_block(KeyHead& head, int64_t segment, int64_t c, ColumnBlock& block) {
+  const int64_t n = block.n(), v = block.value;
+  ValueHead& value = head.values[v];
+  OperandGrads& sums = block.sums[c % static_cast<int64_t>(block.sums.size())];
+  const Tensor v_in = columns_from(p_.in.v, block.first), v_out = columns_from(out_.v, block.first);
+  const Tensor d_o = columns_from(upstream_.o, block.first);
+  const Span span = chunk_span(segment, c);
+  float* d_out = block.core.output_gradient(n);
+  if (d_o) {
+    load_rows(d_o, span, value.index, block.columns, d_out, n);
+  } else {
+    std::fill_n(d_out, kChunk * n, 0.0f);
+  }
+  Prefetcher& prefetcher = block.core.prefetcher();
+  prefetcher.clear();
+  prefetcher.add(v_in, span, value.index, block.columns);
+  prefetcher.add(v_out, span, value.index, block.columns);
+  if (c > 0) prefetcher.add(d_o, chunk_span(segment, c - 1), value.index, block.columns);
+  block.core.backward(records_[c].ops[v], n, state_at(head, segment, c, block), writes_at(head, segment, c, block),
+                      value.dstate + block.first * core_.state_stride(), block.dd, block.adds, sums);
 
-    float* dvalues = block.dd + (p_.write_sets - 1) * kChunk * n;
-    float gain[kChunk];
-    load_rows(v_in, span, value.index, block.columns, block.values, n);
-    p_.simd.dot_rows(kChunk, n, dvalues, n, block.values, n, gain);
-    for (int64_t i = 0; i < kChunk; ++i) block.sums[c].gain[i] = gain[i];
-    if (v_out) {
-      p_.simd.scale_rows(kChunk, n, gates.gain, dvalues, n, dvalues, n);
-      store_rows(dvalues, n, span, value.index, block.columns, v_out);
-    }
+  float* dvalues = block.dd + (p_.write_sets - 1) * kChunk * n;
+  load_rows(v_in, span, value.index, block.columns, block.values, n);
+  p_.simd.dot_rows(kChunk, n, dvalues, n, block.values, n, sums.gain);
+  if (v_out) {
+    p_.simd.scale_rows(kChunk, n, records_[c].gates[v].gain, dvalues, n, dvalues, n);
+    store_rows(dvalues, n, span, value.index, block.columns, v_out);
   }
 }
 
 // From the sums over all columns to the gradients of keys and gates.
-void BackwardTask::finish_segment(KeyHead& head, int64_t segment) {
-  for (int64_t c = chunks_in(segment) - 1; c >= 0; --c) {
-    ChunkRecord& record = records_[c];
-    head.prepare.clear(head.grads);
-    for (int64_t v = 0; v < p_.group; ++v) {
-      OperandGrads* sums = nullptr;
-      for (auto& block : blocks_) {
-        if (block->value != v) continue;
-        if (!sums) {
-          sums = &block->sums[c];
-          continue;
-        }
-        for (int64_t i = 0; i < kChunk; ++i) sums->gain[i] += block->sums[c].gain[i];
-        if (!block->adds) core_.add(block->sums[c], *sums);
+void BackwardTask::finish_chunk(KeyHead& head, int64_t c) {
+  ChunkRecord& record = records_[c];
+  head.prepare.clear(head.grads);
+  for (int64_t v = 0; v < p_.group; ++v) {
+    OperandGrads* sums = nullptr;
+    for (auto& block : blocks_) {
+      if (block->value != v) continue;
+      OperandGrads& part = block->sums[c % static_cast<int64_t>(block->sums.size())];
+      if (!sums) {
+        sums = &part;
+        continue;
       }
-      GateGrads& dgates = dgates_[v];
-      std::copy_n(sums->gain, kChunk, dgates.gain);
-      std::fill_n(dgates.erase, kChunk, 0.0f);
-      core_.operands_backward(record.key, record.gates[v], record.ops[v], *sums, dgates, head.grads);
-      head.prepare.gates_backward(record.key, record.gates[v], dgates, head.grads);
+      for (int64_t i = 0; i < kChunk; ++i) sums->gain[i] += part.gain[i];
+      if (!block->adds) core_.add(part, *sums);
     }
-    head.prepare.backward(record.key, head.grads, dgates_[0], head.shared, out_);
-    for (int64_t v = 0; v < p_.group; ++v) {
-      head.prepare.store_gates(record.key.span, head.values[v].index, dgates_[v], head.shared, out_);
-    }
-    if (c == 0) continue;
-    prefetcher_.clear();
-    prefetcher_.add(out_.q, records_[c - 1].key.span, head.index, p_.K);
-    prefetcher_.add(out_.k, records_[c - 1].key.span, head.index, p_.K);
-    prefetcher_.plan(1);
-    prefetcher_.some();
+    GateGrads& dgates = dgates_[v];
+    std::copy_n(sums->gain, kChunk, dgates.gain);
+    std::fill_n(dgates.erase, kChunk, 0.0f);
+    core_.operands_backward(record.key, record.gates[v], record.ops[v], *sums, dgates, head.grads);
+    head.prepare.gates_backward(record.key, record.gates[v], dgates, head.grads);
   }
+  head.prepare.backward(record.key, head.grads, dgates_[0], head.shared, out_);
+  for (int64_t v = 0; v < p_.group; ++v) {
+    head.prepare.store_gates(record.key.span, head.values[v].index, dgates_[v], head.shared, out_);
+  }
+  if (c == 0) return;
+  prefetcher_.clear();
+  prefetcher_.add(out_.q, records_[c - 1].key.span, head.index, p_.K);
+  prefetcher_.add(out_.k, records_[c - 1].key.span, head.index, p_.K);
+  prefetcher_.plan(1);
+  prefetcher_.some();
+}
+
+// One thread finishes each chunk while its sums are in the cache; several stream their columns through the whole segment
+// first.
+void BackwardTask::backward_segment(KeyHead& head, int64_t segment) {
+  const int64_t last_chunk = chunks_in(segment) - 1;
+  head.state.copy_from(p_, head.kept[segment]);
+  prepare_segment(head, segment, Purpose::kBackward);
+  if (threads_ == 1) {
+    for (auto& block : blocks_) recompute_block(head, segment, *block);
+    for (int64_t c = last_chunk; c >= 0; --c) {
+      for (auto& block : blocks_) backward_block(head, segment, c, *block);
+      finish_chunk(head, c);
+    }
+    return;
+  }
+  for_blocks([&](ColumnBlock& block) {
+    recompute_block(head, segment, block);
+    for (int64_t c = last_chunk; c >= 0; --c) backward_block(head, segment, c, block);
+  });
+  for (int64_t c = last_chunk; c >= 0; --c) finish_chunk(head, c);
+}
+
+void BackwardTask::for_blocks(const std::function<void(ColumnBlock&)>& body) {
+  parallel_for(threads_, static_cast<int64_t>(blocks_.size()), [&](int64_t i) { body(*blocks_[i]); });
 }
 
 // The key heads take turns segment by segment; see tasks.h.
@@ -349,9 +386,6 @@ std::vector<SharedGrads> BackwardTask::run() {
       load_transposed(p_.in.S0, sequence_.index, value.index, p_.K, p_.V, value.kept[0], core_.state_stride());
     }
   }
-  const auto for_blocks = [&](const std::function<void(ColumnBlock&)>& body) {
-    parallel_for(threads_, static_cast<int64_t>(blocks_.size()), [&](int64_t i) { body(*blocks_[i]); });
-  };
   for (int64_t segment = 0; segment + 1 < segments_; ++segment) {
     for (auto& head : heads_) {
       prepare_segment(*head, segment, Purpose::kStates);
@@ -360,12 +394,7 @@ std::vector<SharedGrads> BackwardTask::run() {
     }
   }
   for (int64_t segment = segments_ - 1; segment >= 0; --segment) {
-    for (auto& head : heads_) {
-      head->state.copy_from(p_, head->kept[segment]);
-      prepare_segment(*head, segment, Purpose::kBackward);
-      for_blocks([&](ColumnBlock& block) { backward_block(*head, segment, block); });
-      finish_segment(*head, segment);
-    }
+    for (auto& head : heads_) backward_segment(*head, segment);
   }
   std::vector<SharedGrads> shared;
   for (auto& head : heads_) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,48 +12,42 @@ namespace deltanet {
 // the forward pass. The requests are spread over the kernels of a chunk because only a few can be under way at once.
 class Prefetcher {
  public:
-  void clear() {
-    rows_.clear();
-    next_ = 0;
-    offset_ = 0;
-  }
+  void clear() { rows_.clear(); }
 
   void add(const Tensor& t, const Span& span, int64_t head, int64_t columns) {
     if (!t || t.rank != 4 || t.stride[3] != 1) return;
     for (int64_t r = 0; r < span.rows; ++r) {
       const float* row = t.data + span.batch * t.stride[0] + (span.token + r) * t.stride[1] + head * t.stride[2];
-      rows_.push_back({row, columns});
+      // Whole cache lines: a row need not start at one, and then it ends in one more.
+      const uintptr_t first = reinterpret_cast<uintptr_t>(row) / kLine * kLine;
+      rows_.push_back({first, reinterpret_cast<uintptr_t>(row + columns)});
     }
   }
 
   // Spreads what was added over about `calls` calls of some().
   void plan(int64_t calls) {
     int64_t lines = 0;
-    for (const Row& row : rows_) lines += (row.columns + kLine - 1) / kLine;
+    for (const Row& row : rows_) lines += static_cast<int64_t>((row.end - row.next + kLine - 1) / kLine);
     lines_per_call_ = lines / calls + 1;
+    current_ = 0;
   }
 
   void some() {
-    for (int64_t i = 0; i < lines_per_call_ && next_ < rows_.size(); ++i) {
-      const Row& row = rows_[next_];
-      __builtin_prefetch(row.data + offset_, 0, 2);
-      offset_ += kLine;
-      if (offset_ >= row.columns) {
-        offset_ = 0;
-        ++next_;
-      }
+    for (int64_t i = 0; i < lines_per_call_ && current_ < rows_.size(); ++i) {
+      Row& row = rows_[current_];
+      __builtin_prefetch(reinterpret_cast<const void*>(row.next), 0, 2);
+      row.next += kLine;
+      if (row.next >= row.end) ++current_;
     }
   }
 
  private:
-  static constexpr int64_t kLine = 16;  // floats in a cache line
+  static constexpr uintptr_t kLine = 64;
   struct Row {
-    const float* data;
-    int64_t columns;
+    uintptr_t next, end;
   };
   std::vector<Row> rows_;
-  size_t next_ = 0;
-  int64_t offset_ = 0;
+  size_t current_ = 0;
   int64_t lines_per_call_ = 0;
 };
 
