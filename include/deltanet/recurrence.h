@@ -17,22 +17,22 @@
 namespace deltanet {
 
 struct Inputs {
-  Tensor q, k;              // [B,T,H,K]
-  Tensor v;                 // [B,T,U,V]
-  Tensor g;                 // log decay: scalar [B,T,U], diagonal [B,T,U,K], constant [U]
-  Tensor beta;              // [B,T,U]
-  Tensor beta_erase, d;     // Comba: [B,T,U], [H]
-  Tensor g_atk, beta_atk;   // [B,T,H]; absent: no decay, gain 1
-  Tensor log_atk_scale;     // [H]
-  Tensor ridge;             // [H,K]; RLS without P0: [H]
-  Tensor a, b, kk, eta;     // DPLR factors [B,T,H,K]
-  Tensor S0, A0, P0, G0;    // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
+  Tensor q, k;                          // [B,T,H,K]
+  Tensor v;                             // [B,T,U,V]
+  Tensor g;                             // log decay: scalar [B,T,U], diagonal [B,T,U,K], constant [U]
+  Tensor beta;                          // [B,T,U]
+  Tensor beta_erase, d;                 // Comba: [B,T,U], [H]
+  Tensor g_atk, beta_atk;               // [B,T,H]; absent: no decay, gain 1
+  Tensor log_atk_scale;                 // [H]
+  Tensor ridge;                         // [H,K]; RLS without P0: [H]
+  Tensor a, b, kk, eta;                 // DPLR factors [B,T,H,K]
+  Tensor S0, A0, P0, G0;                // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
   std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences into B = 1; empty: N = B
 };
 
 struct Outputs {
-  Tensor o;                                    // [B,T,U,V]
-  Tensor S_final, A_final, P_final, G_final;   // like S0, A0, P0, G0
+  Tensor o;                                   // [B,T,U,V]
+  Tensor S_final, A_final, P_final, G_final;  // like S0, A0, P0, G0
 };
 
 // A named member of Inputs or Outputs; the tables drive validation, the bindings and the tests.

@@ -15,10 +15,10 @@ enum class Decay { kNone, kConst, kScalar, kDiag };
 enum class Gain { kOne, kBeta, kLonghorn, kNlms, kEfla, kComba };
 // kIdentity changes no number: it keeps a write key of its own that equals k, as all key-side preconditioners must.
 enum class Precond { kNone, kIdentity, kAtkStable, kAtkUnstable, kAtkRaw, kRls, kAtq, kMesa };
-enum class Squash { kFast, kTanh };                        // r/(1+|r|), tanh r
-enum class Range { kSym, kAmplify, kDampen };              // B in [1/x,x], [1,x], [1/x,1]
-enum class Norm { kNone, kInv, kOnePlus, kAlphaBeta };     // of the stable write key, m = k.(B*k)
-enum class Tying { kGeneral, kRwkv7, kAEqB, kBEqK };       // of the low-rank factors of the DPLR rows
+enum class Squash { kFast, kTanh };                     // r/(1+|r|), tanh r
+enum class Range { kSym, kAmplify, kDampen };           // B in [1/x,x], [1,x], [1/x,1]
+enum class Norm { kNone, kInv, kOnePlus, kAlphaBeta };  // of the stable write key, m = k.(B*k)
+enum class Tying { kGeneral, kRwkv7, kAEqB, kBEqK };    // of the low-rank factors of the DPLR rows
 
 // Everything that defines a recurrence except its inputs.
 struct Spec {

@@ -6,8 +6,9 @@
 
 namespace deltanet {
 
-// A borrowed float tensor of rank 0 to 4 with strides counted in elements. The library never owns what a view points at;
-// a view without data means "absent". Any strides are accepted; rows with a unit stride in the last dimension are fastest.
+// A borrowed float tensor of rank 0 to 4 with strides counted in elements. The library never owns what a view points
+// at; a view without data means "absent". Any strides are accepted; rows with a unit stride in the last dimension are
+// fastest.
 struct Tensor {
   static constexpr int kMaxRank = 4;
 

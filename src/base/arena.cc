@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 constexpr std::align_val_t kHugePage{2 << 20};
-constexpr int64_t kGranule = 16;                  // floats in 64 bytes
-constexpr int64_t kSmallestBlock = 1 << 16;       // floats
-constexpr int64_t kLargeBlock = 1 << 20;          // floats: from here on, ask for huge pages
-constexpr int64_t kLargestGrowth = 16 << 20;      // floats
-constexpr int64_t kKeptPerThread = 16 << 20;      // floats: 64 MiB
+constexpr int64_t kGranule = 16;              // floats in 64 bytes
+constexpr int64_t kSmallestBlock = 1 << 16;   // floats
+constexpr int64_t kLargeBlock = 1 << 20;      // floats: from here on, ask for huge pages
+constexpr int64_t kLargestGrowth = 16 << 20;  // floats
+constexpr int64_t kKeptPerThread = 16 << 20;  // floats: 64 MiB
 
 std::atomic<bool> poison{false};
 

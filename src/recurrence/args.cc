@@ -10,15 +10,24 @@ namespace deltanet {
 namespace {
 
 constexpr Arg<Inputs> kInputArgs[] = {
-    {"q", &Inputs::q},           {"k", &Inputs::k},
-    {"v", &Inputs::v},           {"g", &Inputs::g},
-    {"beta", &Inputs::beta},     {"beta_erase", &Inputs::beta_erase},
-    {"d", &Inputs::d},           {"g_atk", &Inputs::g_atk},
-    {"beta_atk", &Inputs::beta_atk}, {"log_atk_scale", &Inputs::log_atk_scale},
-    {"ridge", &Inputs::ridge},   {"a", &Inputs::a},
-    {"b", &Inputs::b},           {"kk", &Inputs::kk},
-    {"eta", &Inputs::eta},       {"S0", &Inputs::S0},
-    {"A0", &Inputs::A0},         {"P0", &Inputs::P0},
+    {"q", &Inputs::q},
+    {"k", &Inputs::k},
+    {"v", &Inputs::v},
+    {"g", &Inputs::g},
+    {"beta", &Inputs::beta},
+    {"beta_erase", &Inputs::beta_erase},
+    {"d", &Inputs::d},
+    {"g_atk", &Inputs::g_atk},
+    {"beta_atk", &Inputs::beta_atk},
+    {"log_atk_scale", &Inputs::log_atk_scale},
+    {"ridge", &Inputs::ridge},
+    {"a", &Inputs::a},
+    {"b", &Inputs::b},
+    {"kk", &Inputs::kk},
+    {"eta", &Inputs::eta},
+    {"S0", &Inputs::S0},
+    {"A0", &Inputs::A0},
+    {"P0", &Inputs::P0},
     {"G0", &Inputs::G0},
 };
 
@@ -49,10 +58,14 @@ std::string_view input_axes(const Spec& s, std::string_view name) {
   if (name == "v") return "BTUV";
   if (name == "g") {
     switch (s.decay) {
-      case Decay::kNone: return "";
-      case Decay::kConst: return "U";
-      case Decay::kScalar: return "BTU";
-      case Decay::kDiag: return "BTUK";
+      case Decay::kNone:
+        return "";
+      case Decay::kConst:
+        return "U";
+      case Decay::kScalar:
+        return "BTU";
+      case Decay::kDiag:
+        return "BTUK";
     }
   }
   if (name == "beta") return uses_beta(s) ? "BTU" : "";
@@ -91,13 +104,20 @@ bool is_optional(const Spec& s, std::string_view name) {
 
 int64_t extent(const Shape& shape, char axis) {
   switch (axis) {
-    case 'B': return shape.B;
-    case 'T': return shape.T;
-    case 'H': return shape.H;
-    case 'U': return shape.U;
-    case 'K': return shape.K;
-    case 'V': return shape.V;
-    default: return shape.N;
+    case 'B':
+      return shape.B;
+    case 'T':
+      return shape.T;
+    case 'H':
+      return shape.H;
+    case 'U':
+      return shape.U;
+    case 'K':
+      return shape.K;
+    case 'V':
+      return shape.V;
+    default:
+      return shape.N;
   }
 }
 
@@ -133,36 +153,42 @@ void check_shape(std::string_view operation, std::string_view name, const Tensor
   bool same = tensor.rank == static_cast<int>(expected.size());
   for (int i = 0; same && i < tensor.rank; ++i) same = tensor.shape[i] == expected[i];
   if (!same) {
-    fail(operation, name, "given shape " + extents_text(tensor.shape, tensor.rank) + "; expected " + axes_text(axes) +
-                              " = " + extents_text(expected, static_cast<int>(expected.size())));
+    fail(operation, name,
+         "given shape " + extents_text(tensor.shape, tensor.rank) + "; expected " + axes_text(axes) + " = " +
+             extents_text(expected, static_cast<int>(expected.size())));
   }
 }
 
 void check_rank(std::string_view operation, std::string_view name, const Tensor& tensor, std::string_view axes) {
   if (!tensor) fail(operation, name, "is missing; expected " + axes_text(axes));
   if (tensor.rank != static_cast<int>(axes.size())) {
-    fail(operation, name, "given shape " + extents_text(tensor.shape, tensor.rank) + " of rank " +
-                              std::to_string(tensor.rank) + "; expected " + axes_text(axes));
+    fail(operation, name,
+         "given shape " + extents_text(tensor.shape, tensor.rank) + " of rank " + std::to_string(tensor.rank) +
+             "; expected " + axes_text(axes));
   }
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.shape[i] < 1) {
-      fail(operation, name, "given shape " + extents_text(tensor.shape, tensor.rank) + "; every size must be at least 1");
+      fail(operation, name,
+           "given shape " + extents_text(tensor.shape, tensor.rank) + "; every size must be at least 1");
     }
   }
 }
 
 void check_cu_seqlens(std::string_view operation, std::span<const int64_t> cu, Shape& shape) {
   constexpr std::string_view kName = "cu_seqlens";
-  if (shape.B != 1) fail(operation, kName, "given with a batch of " + std::to_string(shape.B) + "; packed sequences need B = 1");
+  if (shape.B != 1)
+    fail(operation, kName, "given with a batch of " + std::to_string(shape.B) + "; packed sequences need B = 1");
   if (cu.size() < 2) fail(operation, kName, "given " + std::to_string(cu.size()) + " entries; expected at least 2");
   if (cu.front() != 0) fail(operation, kName, "starts with " + std::to_string(cu.front()) + "; expected 0");
   if (cu.back() != shape.T) {
-    fail(operation, kName, "ends with " + std::to_string(cu.back()) + "; expected the number of tokens, T = " + std::to_string(shape.T));
+    fail(operation, kName,
+         "ends with " + std::to_string(cu.back()) + "; expected the number of tokens, T = " + std::to_string(shape.T));
   }
   for (size_t i = 1; i < cu.size(); ++i) {
     if (cu[i] <= cu[i - 1]) {
-      fail(operation, kName, "entry " + std::to_string(i) + " is " + std::to_string(cu[i]) + " after " +
-                                 std::to_string(cu[i - 1]) + "; expected increasing entries");
+      fail(operation, kName,
+           "entry " + std::to_string(i) + " is " + std::to_string(cu[i]) + " after " + std::to_string(cu[i - 1]) +
+               "; expected increasing entries");
     }
   }
   shape.N = static_cast<int64_t>(cu.size()) - 1;
@@ -206,12 +232,14 @@ Shape check_inputs(std::string_view operation, const Spec& spec, const Inputs& i
   check_rank(operation, "v", in.v, "BTUV");
   Shape shape{in.q.shape[0], in.q.shape[1], in.q.shape[2], in.v.shape[2], in.q.shape[3], in.v.shape[3], in.q.shape[0]};
   if (shape.U % shape.H != 0) {
-    fail(operation, "v", "has " + std::to_string(shape.U) + " heads; expected a multiple of the " +
-                             std::to_string(shape.H) + " heads of q");
+    fail(operation, "v",
+         "has " + std::to_string(shape.U) + " heads; expected a multiple of the " + std::to_string(shape.H) +
+             " heads of q");
   }
   if ((spec.tie_gates || spec.precond == Precond::kMesa) && shape.U != shape.H) {
-    fail(operation, "v", "has " + std::to_string(shape.U) + " heads; this row needs as many value heads as key heads, " +
-                             std::to_string(shape.H));
+    fail(operation, "v",
+         "has " + std::to_string(shape.U) + " heads; this row needs as many value heads as key heads, " +
+             std::to_string(shape.H));
   }
   if (!in.cu_seqlens.empty()) check_cu_seqlens(operation, in.cu_seqlens, shape);
 
@@ -262,8 +290,9 @@ void check_values(std::string_view operation, const Inputs& inputs) {
     const bool log_decay = arg.name == "g" || arg.name == "g_atk";
     for_each_value(tensor, [&](float value, const std::array<int64_t, 4>& at) {
       if (std::isfinite(value) && !(log_decay && value > 0.0f)) return;
-      fail(operation, arg.name, "value at " + extents_text(at, tensor.rank) + " is " + std::to_string(value) +
-                                    (log_decay ? "; expected a finite log decay, at most 0" : "; expected a finite number"));
+      fail(operation, arg.name,
+           "value at " + extents_text(at, tensor.rank) + " is " + std::to_string(value) +
+               (log_decay ? "; expected a finite log decay, at most 0" : "; expected a finite number"));
     });
   }
 }

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/parallel.h"
-#include "recurrence/chunk.h"
 #include "recurrence/matrix_precond.h"
+#include "recurrence/segment.h"
 
 // Memory: a task holds the solved writes of its sequence, T x V per value head, the state at every kSegment-th token,
 // T/kSegment x K x V, and the states and operands of one segment. The states between are recomputed from the writes.
@@ -28,26 +28,36 @@ struct ValueHead {
 // What a key head keeps for the whole sequence.
 struct KeyHead {
   int64_t index;
-  Prepare prepare;
-  Prepare scout;  // for states alone
+  SegmentPrepare prepare;
+  SegmentPrepare scout;  // for states alone
   KeyState state;
   std::vector<KeyState> kept;
-  KeyGrads grads;
+  float *dA, *dmatrix;  // gradient of the state
   SharedGrads shared;
   std::vector<ValueHead> values;
 
-  KeyHead(const Problem& p, int64_t head, Arena& arena)
-      : index(head), prepare(p, head, Purpose::kBackward, arena), scout(p, head, Purpose::kStates, arena),
-        state(KeyState::make(p, arena)), grads(prepare.make_grads(arena)), shared(p) {}
+  KeyHead(const Problem& p, int64_t head, const Cores& cores, Arena& arena)
+      : index(head),
+        prepare(p, head, Purpose::kBackward, cores, arena),
+        scout(p, head, Purpose::kStates, cores, arena),
+        state(KeyState::make(p, arena)),
+        shared(p) {
+    const KeyState gradient = KeyState::make(p, arena);
+    dA = gradient.A;
+    dmatrix = gradient.matrix;
+  }
 };
 
-// Everything about one chunk of the current segment, one entry per value head of the group.
-struct ChunkRecord {
-  KeyChunk key;
-  std::vector<Gates> gates;
-  std::vector<Operands> ops;
+// The states and writes of one chunk of the current segment, per value head of the group.
+struct ChunkStates {
   std::vector<float*> states;  // before the chunk; the first chunk of a segment uses the kept state instead
   std::vector<float*> writes;  // used in the last segment; the others keep theirs
+};
+
+// Gradients of one chunk on their way from the operands to the inputs.
+struct ChunkGrads {
+  KeyGrads key;
+  std::vector<GateGrads> gates;
 };
 
 // Value columns of one value head that are streamed together, possibly on a thread of their own.
@@ -64,10 +74,18 @@ struct ColumnBlock {
 
 class BackwardTask {
  public:
-  BackwardTask(const Problem& p, const Task& task, int threads, const Outputs& upstream, const Inputs& out, Arena& arena)
-      : p_(p), sequence_(task.sequence), threads_(threads), upstream_(upstream), out_(out), arena_(arena), core_(p, arena),
+  BackwardTask(const Problem& p, const Task& task, int threads, const Outputs& upstream, const Inputs& out,
+               Arena& arena)
+      : p_(p),
+        sequence_(task.sequence),
+        threads_(threads),
+        upstream_(upstream),
+        out_(out),
+        arena_(arena),
+        cores_(make_cores(p, threads, arena)),
+        core_(*cores_[0]),
         segments_((task.sequence.length() + kSegment - 1) / kSegment) {
-    for (const HeadTask& head : task.heads) add_head(head.key_head);
+    for (int64_t h = 0; h < task.heads; ++h) add_head(task.first_head + h);
     allocate_records();
     for (int64_t v = 0; v < p_.group; ++v) {
       for (int64_t first = 0; first < p_.V; first += kColumnBlock) add_block(v, first);
@@ -79,7 +97,9 @@ class BackwardTask {
  private:
   int64_t state_size() const { return p_.Vp * core_.state_stride(); }
   int64_t chunk_values() const { return core_.value_rows() * p_.Vp; }
-  Span span_at(int64_t token) const { return {sequence_.batch, token, std::min(kChunk, sequence_.end - token), kChunk}; }
+  Span span_at(int64_t token) const {
+    return {sequence_.batch, token, std::min(kChunk, sequence_.end - token), kChunk};
+  }
   Span chunk_span(int64_t segment, int64_t chunk) const {
     return span_at(sequence_.begin + segment * kSegment + chunk * kChunk);
   }
@@ -93,27 +113,26 @@ class BackwardTask {
   void add_block(int64_t value, int64_t first);
   void load_state_gradients(KeyHead& head);
   void store_state_gradients(KeyHead& head);
-  // Keys, gates and operands of all chunks of a segment.
-  void prepare_segment(KeyHead& head, int64_t segment, Purpose purpose);
+  void prefetch_columns(const KeyHead& head, int64_t segment, Purpose purpose);
   void sweep_block(KeyHead& head, int64_t segment, ColumnBlock& block);
   void recompute_block(KeyHead& head, int64_t segment, ColumnBlock& block);
   void backward_block(KeyHead& head, int64_t segment, int64_t chunk, ColumnBlock& block);
-  void finish_chunk(KeyHead& head, int64_t chunk);
+  void finish_operands(KeyHead& head, int64_t lane, int64_t chunk);
+  void finish_keys(KeyHead& head, int64_t chunk);
   void backward_segment(KeyHead& head, int64_t segment);
   void for_blocks(const std::function<void(ColumnBlock&)>& body);
-  void load_values(const Span& span, const KeyHead& head, const ColumnBlock& block, const Gates& gates, float* d);
   float* kept_writes(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
     return head.values[block.value].writes + (segment * kSegmentChunks + chunk) * chunk_values() +
            block.first * core_.value_rows();
   }
   // The state before a chunk and its solved writes, at the first column of the block.
   float* state_at(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
-    float* state = chunk == 0 ? head.values[block.value].kept[segment] : records_[chunk].states[block.value];
+    float* state = chunk == 0 ? head.values[block.value].kept[segment] : chunk_states_[chunk].states[block.value];
     return state + block.first * core_.state_stride();
   }
   float* writes_at(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
     if (segment + 1 < segments_) return kept_writes(head, segment, chunk, block);
-    return records_[chunk].writes[block.value] + block.first * core_.value_rows();
+    return chunk_states_[chunk].writes[block.value] + block.first * core_.value_rows();
   }
 
   const Problem& p_;
@@ -122,19 +141,20 @@ class BackwardTask {
   const Outputs& upstream_;
   const Inputs& out_;
   Arena& arena_;
-  ChunkCore core_;
+  const Cores cores_;      // one per thread that prepares and finishes chunks
+  const ChunkCore& core_;  // any of them, for sizes
   const int64_t segments_;
 
   std::vector<std::unique_ptr<KeyHead>> heads_;
   std::vector<ChunkRecord> records_;
+  std::vector<ChunkStates> chunk_states_;
+  std::vector<ChunkGrads> chunk_grads_;  // of one chunk, or of each chunk of the segment
   std::vector<std::unique_ptr<ColumnBlock>> blocks_;
-  std::vector<GateGrads> dgates_;
-  KeyChunk scout_chunk_;
   Prefetcher prefetcher_;
 };
 
 void BackwardTask::add_head(int64_t key_head) {
-  heads_.push_back(std::make_unique<KeyHead>(p_, key_head, arena_));
+  heads_.push_back(std::make_unique<KeyHead>(p_, key_head, cores_, arena_));
   KeyHead& head = *heads_.back();
   for (int64_t s = 0; s < segments_; ++s) head.kept.push_back(KeyState::make(p_, arena_));
   for (int64_t v = 0; v < p_.group; ++v) {
@@ -147,22 +167,24 @@ void BackwardTask::add_head(int64_t key_head) {
 }
 
 void BackwardTask::allocate_records() {
-  const Prepare& prepare = heads_[0]->prepare;
-  records_.resize(chunks_in(0));
-  for (ChunkRecord& record : records_) {
-    record.key = prepare.make_chunk(arena_);
+  SegmentPrepare& prepare = heads_[0]->prepare;
+  const int64_t chunks = chunks_in(0);
+  for (int64_t c = 0; c < chunks; ++c) {
+    records_.push_back(prepare.make_record(arena_));
+    ChunkStates states;
     for (int64_t v = 0; v < p_.group; ++v) {
-      record.gates.push_back(prepare.make_gates(arena_));
-      record.ops.push_back(core_.make_operands(arena_));
-      record.states.push_back(arena_.take(state_size()));
-      record.writes.push_back(arena_.take(chunk_values()));
+      states.states.push_back(arena_.take(state_size()));
+      states.writes.push_back(arena_.take(chunk_values()));
     }
+    chunk_states_.push_back(std::move(states));
   }
-  dgates_.resize(p_.group);
-  for (GateGrads& dgates : dgates_) {
-    if (p_.diagonal) dgates.log_alpha_rows = arena_.take(kChunk * p_.Kp);
+  for (int64_t c = 0; c < (threads_ == 1 ? 1 : chunks); ++c) {
+    ChunkGrads grads{prepare.prepare().make_grads(arena_), std::vector<GateGrads>(p_.group)};
+    for (GateGrads& gates : grads.gates) {
+      if (p_.diagonal) gates.log_alpha_rows = arena_.take(kChunk * p_.Kp);
+    }
+    chunk_grads_.push_back(std::move(grads));
   }
-  scout_chunk_ = heads_[0]->scout.make_chunk(arena_);
 }
 
 // On one thread the blocks of a value head add to the same sums of one chunk after the other; on several each block has
@@ -170,7 +192,12 @@ void BackwardTask::allocate_records() {
 void BackwardTask::add_block(int64_t value, int64_t first) {
   const bool shares = first > 0 && threads_ == 1;
   const int64_t columns = std::min(kColumnBlock, p_.V - first);
-  blocks_.push_back(std::make_unique<ColumnBlock>(ColumnBlock{value, first, columns, shares, ChunkCore(p_, arena_), {},
+  blocks_.push_back(std::make_unique<ColumnBlock>(ColumnBlock{value,
+                                                              first,
+                                                              columns,
+                                                              shares,
+                                                              ChunkCore(p_, arena_),
+                                                              {},
                                                               arena_.take(kChunk * kColumnBlock),
                                                               arena_.take(core_.value_rows() * kColumnBlock),
                                                               arena_.take(kColumnBlock * core_.state_stride())}));
@@ -190,9 +217,9 @@ void BackwardTask::load_state_gradients(KeyHead& head) {
       load_transposed(upstream_.S_final, n, value.index, p_.K, p_.V, value.dstate, core_.state_stride());
     }
   }
-  if (upstream_.A_final) load_state(upstream_.A_final, n, head.index, 1, p_.K, head.grads.dA, 0);
+  if (upstream_.A_final) load_state(upstream_.A_final, n, head.index, 1, p_.K, head.dA, 0);
   const Tensor& matrix = p_.spec.precond == Precond::kRls ? upstream_.P_final : upstream_.G_final;
-  if (matrix) load_state(matrix, n, head.index, p_.K, p_.K, head.grads.dmatrix, p_.Kp);
+  if (matrix) load_state(matrix, n, head.index, p_.K, p_.K, head.dmatrix, p_.Kp);
 }
 
 void BackwardTask::store_state_gradients(KeyHead& head) {
@@ -200,8 +227,8 @@ void BackwardTask::store_state_gradients(KeyHead& head) {
   for (const ValueHead& value : head.values) {
     if (out_.S0) store_transposed(value.dstate, core_.state_stride(), n, value.index, p_.K, p_.V, out_.S0);
   }
-  if (out_.A0) store_state(head.grads.dA, 0, n, head.index, 1, p_.K, out_.A0);
-  float* dmatrix = head.grads.dmatrix;
+  if (out_.A0) store_state(head.dA, 0, n, head.index, 1, p_.K, out_.A0);
+  float* dmatrix = head.dmatrix;
   if (!dmatrix) return;
   const bool rls = p_.spec.precond == Precond::kRls;
   if (rls && !p_.in.P0) {
@@ -214,42 +241,18 @@ void BackwardTask::store_state_gradients(KeyHead& head) {
   if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
 }
 
-void BackwardTask::prepare_segment(KeyHead& head, int64_t segment, Purpose purpose) {
-  const bool states_only = purpose == Purpose::kStates;
-  Prepare& prepare = states_only ? head.scout : head.prepare;
-  for (int64_t c = 0; c < chunks_in(segment); ++c) {
-    ChunkRecord& record = records_[c];
-    KeyChunk& key = states_only ? scout_chunk_ : record.key;
-    prepare.forward(chunk_span(segment, c), head.state, key);
-    prefetcher_.clear();
-    if (c + 1 < chunks_in(segment)) {
-      prefetcher_.add(p_.in.k, chunk_span(segment, c + 1), head.index, p_.K);
-      if (!states_only) prefetcher_.add(p_.in.q, chunk_span(segment, c + 1), head.index, p_.K);
-    } else {
-      // What the stream over the columns starts with.
-      for (const ValueHead& value : head.values) {
-        if (states_only || segment + 1 == segments_) prefetcher_.add(p_.in.v, chunk_span(segment, 0), value.index, p_.V);
-        if (!states_only) prefetcher_.add(upstream_.o, chunk_span(segment, c), value.index, p_.V);
-      }
-    }
-    prefetcher_.plan(1);
-    prefetcher_.some();
-    core_.begin_key(key);
-    for (int64_t v = 0; v < p_.group; ++v) {
-      prepare.gates(key, head.values[v].index, record.gates[v]);
-      core_.operands(key, record.gates[v], record.ops[v]);
+// Asks for the values or output gradients that the stream over the columns starts with.
+void BackwardTask::prefetch_columns(const KeyHead& head, int64_t segment, Purpose purpose) {
+  const bool needs_values = purpose == Purpose::kStates || segment + 1 == segments_;
+  prefetcher_.clear();
+  for (const ValueHead& value : head.values) {
+    if (needs_values) prefetcher_.add(p_.in.v, chunk_span(segment, 0), value.index, p_.V);
+    if (purpose == Purpose::kBackward) {
+      prefetcher_.add(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V);
     }
   }
-}
-
-// What the core receives as values: gained, behind a set of zero writes for DPLR.
-void BackwardTask::load_values(const Span& span, const KeyHead& head, const ColumnBlock& block, const Gates& gates,
-                               float* d) {
-  const int64_t n = block.n();
-  float* values = d + (p_.write_sets - 1) * kChunk * n;
-  if (p_.write_sets == 2) std::fill_n(d, kChunk * n, 0.0f);
-  load_rows(columns_from(p_.in.v, block.first), span, head.values[block.value].index, block.columns, values, n);
-  p_.simd.scale_rows(kChunk, n, gates.gain, values, n, values, n);
+  prefetcher_.plan(1);
+  prefetcher_.some();
 }
 
 // Forward over a segment that is not the last, keeping its writes and the state at its end.
@@ -259,7 +262,8 @@ void BackwardTask::sweep_block(KeyHead& head, int64_t segment, ColumnBlock& bloc
   for (int64_t c = 0; c < kSegmentChunks; ++c) {
     const ChunkRecord& record = records_[c];
     float* d = kept_writes(head, segment, c, block);
-    load_values(chunk_span(segment, c), head, block, record.gates[block.value], d);
+    load_values(p_, chunk_span(segment, c), value.index, block.first, block.columns, record.gates[block.value], d,
+                block.n());
     Prefetcher& prefetcher = block.core.prefetcher();
     prefetcher.clear();
     if (c + 1 < kSegmentChunks) {
@@ -280,7 +284,10 @@ void BackwardTask::recompute_block(KeyHead& head, int64_t segment, ColumnBlock& 
     // The state after the last chunk is not needed, but in the last segment its writes are.
     if (c + 1 == chunks && !last) break;
     float* writes = writes_at(head, segment, c, block);
-    if (last) load_values(chunk_span(segment, c), head, block, records_[c].gates[v], writes);
+    if (last) {
+      load_values(p_, chunk_span(segment, c), head.values[v].index, block.first, block.columns, records_[c].gates[v],
+                  writes, block.n());
+    }
     block.core.advance(records_[c].ops[v], /*solved=*/!last, block.n(), state_at(head, segment, c, block), writes,
                        c + 1 < chunks ? state_at(head, segment, c + 1, block) : block.running);
   }
@@ -317,9 +324,10 @@ void BackwardTask::backward_block(KeyHead& head, int64_t segment, int64_t c, Col
 }
 
 // From the sums over all columns to the gradients of keys and gates.
-void BackwardTask::finish_chunk(KeyHead& head, int64_t c) {
-  ChunkRecord& record = records_[c];
-  head.prepare.clear(head.grads);
+void BackwardTask::finish_operands(KeyHead& head, int64_t lane, int64_t c) {
+  const ChunkRecord& record = records_[c];
+  ChunkGrads& grads = chunk_grads_[c % static_cast<int64_t>(chunk_grads_.size())];
+  head.prepare.prepare().clear(grads.key);
   for (int64_t v = 0; v < p_.group; ++v) {
     OperandGrads* sums = nullptr;
     for (auto& block : blocks_) {
@@ -332,15 +340,23 @@ void BackwardTask::finish_chunk(KeyHead& head, int64_t c) {
       for (int64_t i = 0; i < kChunk; ++i) sums->gain[i] += part.gain[i];
       if (!block->adds) core_.add(part, *sums);
     }
-    GateGrads& dgates = dgates_[v];
+    GateGrads& dgates = grads.gates[v];
     std::copy_n(sums->gain, kChunk, dgates.gain);
     std::fill_n(dgates.erase, kChunk, 0.0f);
-    core_.operands_backward(record.key, record.gates[v], record.ops[v], *sums, dgates, head.grads);
-    head.prepare.gates_backward(record.key, record.gates[v], dgates, head.grads);
+    cores_[lane]->operands_backward(record.key, record.gates[v], record.ops[v], *sums, dgates, grads.key);
+    head.prepare.prepare().gates_backward(record.key, record.gates[v], dgates, grads.key);
   }
-  head.prepare.backward(record.key, head.grads, dgates_[0], head.shared, out_);
+}
+
+// From keys and gates to the inputs, last chunk first: the carried states hand their gradients on.
+void BackwardTask::finish_keys(KeyHead& head, int64_t c) {
+  ChunkRecord& record = records_[c];
+  ChunkGrads& grads = chunk_grads_[c % static_cast<int64_t>(chunk_grads_.size())];
+  grads.key.dA = head.dA;
+  grads.key.dmatrix = head.dmatrix;
+  head.prepare.prepare().backward(record.key, grads.key, grads.gates[0], head.shared, out_);
   for (int64_t v = 0; v < p_.group; ++v) {
-    head.prepare.store_gates(record.key.span, head.values[v].index, dgates_[v], head.shared, out_);
+    head.prepare.prepare().store_gates(record.key.span, head.values[v].index, grads.gates[v], head.shared, out_);
   }
   if (c == 0) return;
   prefetcher_.clear();
@@ -350,25 +366,29 @@ void BackwardTask::finish_chunk(KeyHead& head, int64_t c) {
   prefetcher_.some();
 }
 
-// One thread finishes each chunk while its sums are in the cache; several stream their columns through the whole segment
-// first.
+// One thread finishes each chunk while its sums are in the cache; several stream their columns through the whole
+// segment first.
 void BackwardTask::backward_segment(KeyHead& head, int64_t segment) {
-  const int64_t last_chunk = chunks_in(segment) - 1;
+  const int64_t chunks = chunks_in(segment);
   head.state.copy_from(p_, head.kept[segment]);
-  prepare_segment(head, segment, Purpose::kBackward);
+  head.prepare.run([&](int64_t c) { return chunk_span(segment, c); }, chunks, head.state, records_);
+  prefetch_columns(head, segment, Purpose::kBackward);
   if (threads_ == 1) {
     for (auto& block : blocks_) recompute_block(head, segment, *block);
-    for (int64_t c = last_chunk; c >= 0; --c) {
+    for (int64_t c = chunks - 1; c >= 0; --c) {
       for (auto& block : blocks_) backward_block(head, segment, c, *block);
-      finish_chunk(head, c);
+      finish_operands(head, 0, c);
+      finish_keys(head, c);
     }
     return;
   }
   for_blocks([&](ColumnBlock& block) {
     recompute_block(head, segment, block);
-    for (int64_t c = last_chunk; c >= 0; --c) backward_block(head, segment, c, block);
+    for (int64_t c = chunks - 1; c >= 0; --c) backward_block(head, segment, c, block);
   });
-  for (int64_t c = last_chunk; c >= 0; --c) finish_chunk(head, c);
+  for_chunks(static_cast<int64_t>(cores_.size()), chunks,
+             [&](int64_t lane, int64_t c) { finish_operands(head, lane, c); });
+  for (int64_t c = chunks - 1; c >= 0; --c) finish_keys(head, c);
 }
 
 void BackwardTask::for_blocks(const std::function<void(ColumnBlock&)>& body) {
@@ -388,7 +408,8 @@ std::vector<SharedGrads> BackwardTask::run() {
   }
   for (int64_t segment = 0; segment + 1 < segments_; ++segment) {
     for (auto& head : heads_) {
-      prepare_segment(*head, segment, Purpose::kStates);
+      head->scout.run([&](int64_t c) { return chunk_span(segment, c); }, kSegmentChunks, head->state, records_);
+      prefetch_columns(*head, segment, Purpose::kStates);
       for_blocks([&](ColumnBlock& block) { sweep_block(*head, segment, block); });
       head->kept[segment + 1].copy_from(p_, head->state);
     }

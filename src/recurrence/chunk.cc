@@ -54,22 +54,24 @@ void ChunkCore::begin_key(const KeyChunk& key) {
   p_.simd.gemm_rows(Into::kSet, {reads * kChunk, kChunk, p_.K, key.eq, p_.Kp, w_columns_, kChunk, gram_, kChunk});
 }
 
-void ChunkCore::operands(const KeyChunk& key, const Gates& gates, Operands& ops) {
+void ChunkCore::operands(const KeyChunk& key, const Gates& gates, bool decayed_reads, Operands& ops) {
   if (p_.diagonal) {
     diagonal_operands(key, gates, ops);
   } else {
-    scalar_operands(key, gates, ops);
+    scalar_operands(key, gates, decayed_reads, ops);
   }
 }
 
-void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, Operands& ops) {
-  float gamma[kChunk], to_end[kChunk], between[kChunk * kChunk], factor[kChunk];
+void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool decayed_reads, Operands& ops) {
+  float gamma[kChunk], to_end[kChunk], between[kChunk * kChunk];
+  ops.reads = key.eq;
   decay_products(gates.alpha, gamma, to_end, between);
   p_.simd.scale_rows(kChunk, p_.Kp, to_end, key.w, p_.Kp, ops.w_end, p_.Kp);
   std::fill_n(ops.lambda, p_.Kp, gamma[kChunk - 1]);
 
   if (key.q) {
-    p_.simd.scale_rows(kChunk, p_.Kp, gamma, key.q, p_.Kp, ops.q(p_), p_.Kp);
+    std::copy_n(gamma, kChunk, ops.read_factor + kChunk);
+    if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, gamma, key.q, p_.Kp, ops.q(p_), p_.Kp);
     const float* gram_q = gram_ + (p_.reads - 1) * kChunk * kChunk;
     for (int64_t i = 0; i < kChunk; ++i) {
       for (int64_t j = 0; j <= i; ++j) ops.P(p_)[i * kChunk + j] = between[i * kChunk + j] * gram_q[i * kChunk + j];
@@ -78,12 +80,12 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, Operand
   if (!p_.erases) return;
   for (int64_t i = 0; i < kChunk; ++i) {
     const int64_t seen = p_.erase_first ? i - 1 : i;  // the last decay that the erase key sees
-    factor[i] = gates.erase[i] * (seen < 0 ? 1.0f : gamma[seen]);
+    ops.read_factor[i] = gates.erase[i] * (seen < 0 ? 1.0f : gamma[seen]);
     for (int64_t j = 0; j < i; ++j) {
       ops.M()[i * kChunk + j] = gates.erase[i] * between[seen * kChunk + j] * gram_[i * kChunk + j];
     }
   }
-  p_.simd.scale_rows(kChunk, p_.Kp, factor, key.e, p_.Kp, ops.e(p_), p_.Kp);
+  if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, ops.read_factor, key.e, p_.Kp, ops.e(p_), p_.Kp);
 }
 
 // gamma_rows: the running product of the decays.
@@ -96,6 +98,8 @@ void ChunkCore::diagonal_gammas(const Gates& gates) {
 
 void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Operands& ops) {
   const int64_t Kp = p_.Kp, ldm = p_.write_sets * kChunk;
+  ops.reads = ops.eq;
+  std::fill_n(ops.read_factor, 2 * kChunk, 1.0f);
   diagonal_gammas(gates);
   if (key.q) p_.simd.mul_rows(kChunk, Kp, gamma_rows_, key.q, ops.q(p_));
   std::copy_n(gamma_rows_ + (kChunk - 1) * Kp, Kp, ops.lambda);
@@ -109,14 +113,16 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
     }
   }
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    p_.simd.diag_intra({Kp, p_.erase_first, p_.erases ? erase_ : nullptr, key.q, key.w + set * kChunk * Kp, gates.alpha_rows,
-                        ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm, ops.w_end + set * kChunk * Kp});
+    p_.simd.diag_intra({Kp, p_.erase_first, p_.erases ? erase_ : nullptr, key.q, key.w + set * kChunk * Kp,
+                        gates.alpha_rows, ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm,
+                        ops.w_end + set * kChunk * Kp});
   }
 }
 
 void ChunkCore::forward(const Operands& ops, int64_t n, float* S, int64_t lds, float* d, int64_t ldd, float* o,
                         int64_t ldo) {
   const int64_t Kp = p_.Kp, ldm = p_.write_sets * kChunk;
+  const float* queries = ops.reads + (p_.reads - 1) * kChunk * Kp;
   prefetcher_.plan(4 * ((n + kPanel - 1) / kPanel));
   for (int64_t col = 0; col < n; col += kPanel) {
     const int64_t width = std::min(kPanel, n - col);
@@ -124,13 +130,13 @@ void ChunkCore::forward(const Operands& ops, int64_t n, float* S, int64_t lds, f
     const float* given = dc + kChunk * ldd;  // DPLR's second set of writes
     prefetcher_.some();
     if (p_.erases) {
-      p_.simd.gemm_rows(Into::kSub, {kChunk, width, p_.K, ops.e(p_), Kp, Sc, lds, dc, ldd});
+      p_.simd.gemm_rows(Into::kSubScaled, {kChunk, width, p_.K, ops.reads, Kp, Sc, lds, dc, ldd, ops.read_factor});
       if (p_.write_sets == 2) p_.simd.sub_strict_lower(ops.M() + kChunk, ldm, width, given, ldd, dc, ldd);
       prefetcher_.some();
       p_.simd.solve_lower(ops.M(), ldm, width, dc, ldd);
     }
     prefetcher_.some();
-    p_.simd.gemm_rows(Into::kSet, {kChunk, width, p_.K, ops.q(p_), Kp, Sc, lds, oc, ldo});
+    p_.simd.gemm_rows(Into::kSetScaled, {kChunk, width, p_.K, queries, Kp, Sc, lds, oc, ldo, ops.read_factor + kChunk});
     prefetcher_.some();
     p_.simd.add_lower(ops.P(p_), ldm, width, dc, ldd, oc, ldo);
     if (p_.write_sets == 2) p_.simd.add_lower(ops.P(p_) + kChunk, ldm, width, given, ldd, oc, ldo);

@@ -10,8 +10,10 @@ namespace deltanet {
 
 // What the state sees of a chunk. The decay is folded in, so the streaming part below is the same for every decay.
 struct Operands {
-  float* eq = nullptr;      // [reads*kChunk][Kp] erase keys and queries, decayed from the start of the chunk
-  float* w_end = nullptr;   // [write_sets*kChunk][Kp] write keys, decayed to the end of the chunk
+  float* eq = nullptr;                 // [reads*kChunk][Kp] erase keys and queries, decayed from the start of the chunk
+  const float* reads = nullptr;        // eq as forward() takes it: diag(read_factor) reads = eq
+  float read_factor[2 * kChunk] = {};  // erase keys first, then queries
+  float* w_end = nullptr;              // [write_sets*kChunk][Kp] write keys, decayed to the end of the chunk
   float* mp = nullptr;      // [reads*kChunk][write_sets*kChunk] interactions inside the chunk: M (erase), then P (read)
   float* lambda = nullptr;  // [Kp] decay over the whole chunk
 
@@ -23,11 +25,11 @@ struct Operands {
 
 // Gradients of the operands: sums over the value columns.
 struct OperandGrads {
-  float* eq = nullptr;      // like Operands
+  float* eq = nullptr;  // like Operands
   float* w_end = nullptr;
   float* mp = nullptr;
   float* lambda = nullptr;
-  float gain[kChunk];       // gradient of the gain of the values
+  float gain[kChunk];  // gradient of the gain of the values
 };
 
 // The backward pass runs over blocks of value columns, whose sums it adds in order. The blocks are fixed so that the
@@ -45,9 +47,10 @@ class ChunkCore {
   // What to ask for between kernels; the caller fills it before forward(), advance() or backward().
   Prefetcher& prefetcher() { return prefetcher_; }
 
-  // begin_key once per key chunk, then operands for each of its value heads.
+  // begin_key once per key chunk, then operands for each of its value heads. forward() needs no eq where the decay is
+  // scalar: it scales the products instead of the keys, which are wider. The others do (`decayed_reads`).
   void begin_key(const KeyChunk& key);
-  void operands(const KeyChunk& key, const Gates& gates, Operands& ops);
+  void operands(const KeyChunk& key, const Gates& gates, bool decayed_reads, Operands& ops);
 
   // Streams n value columns through the chunk. S is [Kp][lds] and becomes the state after the chunk; d is
   // [value_rows][ldd], holds the gained values on entry and the solved writes on return; o is [kChunk][ldo].
@@ -56,13 +59,13 @@ class ChunkCore {
   // The backward pass keeps states transposed, [columns][state_stride()]: all its large products then run along the key
   // dimension. n counts padded columns, at most kColumnBlock; value-side matrices have row distance n.
   int64_t state_stride() const { return simd::panel_stride(p_.K); }
-  // next = the state after the chunk, from `state` before it. d as in forward(); if `solved`, it already holds the solved
-  // writes and is only read.
+  // next = the state after the chunk, from `state` before it. d as in forward(); if `solved`, it already holds the
+  // solved writes and is only read.
   void advance(const Operands& ops, bool solved, int64_t n, const float* state, float* d, float* next);
   // Where backward() expects the gradient of the outputs, [kChunk][n].
   float* output_gradient(int64_t n) { return reads_ + (p_.reads - 1) * kChunk * n; }
-  // state and d: before the chunk, and solved; dstate: gradient of the state after it, becomes that before it; dd returns
-  // the gradient of what d held on entry to forward(). Sets the sums over columns, or adds to them.
+  // state and d: before the chunk, and solved; dstate: gradient of the state after it, becomes that before it; dd
+  // returns the gradient of what d held on entry to forward(). Sets the sums over columns, or adds to them.
   void backward(const Operands& ops, int64_t n, const float* state, const float* d, float* dstate, float* dd, bool add,
                 OperandGrads& sums);
   void add(const OperandGrads& part, OperandGrads& sums) const;  // all but the gain
@@ -71,7 +74,7 @@ class ChunkCore {
                          GateGrads& dgates, KeyGrads& grads);
 
  private:
-  void scalar_operands(const KeyChunk& key, const Gates& gates, Operands& ops);
+  void scalar_operands(const KeyChunk& key, const Gates& gates, bool decayed_reads, Operands& ops);
   void diagonal_operands(const KeyChunk& key, const Gates& gates, Operands& ops);
   void scalar_backward(const KeyChunk& key, const Gates& gates, const Operands& ops, OperandGrads& dops,
                        GateGrads& dgates, KeyGrads& grads);

@@ -180,10 +180,18 @@ void ChunkCore::diagonal_backward(const KeyChunk& key, const Gates& gates, const
   // Products between two tokens of the chunk, or from a token to its end.
   if (p_.erases) p_.simd.scale_rows(kChunk, Kp, gates.erase, key.e, Kp, erase_, Kp);
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    const simd::DiagIntra pairs{Kp,      p_.erase_first,           p_.erases ? erase_ : nullptr, key.q,
-                                key.w + set * rows, gates.alpha_rows, nullptr, nullptr, ldm, nullptr};
-    p_.simd.diag_intra_grad({pairs, dops.mp + set * kChunk, dP + set * kChunk, ldm, dops.w_end + set * rows, de, grads.q,
-                             grads.w + set * rows, log_alpha, dops.eq});
+    const simd::DiagIntra pairs{Kp,
+                                p_.erase_first,
+                                p_.erases ? erase_ : nullptr,
+                                key.q,
+                                key.w + set * rows,
+                                gates.alpha_rows,
+                                nullptr,
+                                nullptr,
+                                ldm,
+                                nullptr};
+    p_.simd.diag_intra_grad({pairs, dops.mp + set * kChunk, dP + set * kChunk, ldm, dops.w_end + set * rows, de,
+                             grads.q, grads.w + set * rows, log_alpha, dops.eq});
   }
   if (p_.erases) {
     p_.simd.dot_rows(kChunk, Kp, de, Kp, key.e, Kp, dgates.erase);

@@ -8,8 +8,8 @@ namespace deltanet {
 
 // Products of the scalar decays of a chunk: gamma_i from the start of the chunk through token i, to_end_j from after
 // token j to the end, between_ij (i >= j) from after token j through token i. Only products are formed, never quotients
-// or differences of logarithms, so every value is in [0, 1] and accurate to a few units in the last place however strong
-// the decay.
+// or differences of logarithms, so every value is in [0, 1] and accurate to a few units in the last place however
+// strong the decay.
 inline void decay_products(const float* alpha, float* gamma, float* to_end, float* between) {
   using simd::kChunk;
   float product = 1.0f;

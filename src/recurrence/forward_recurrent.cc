@@ -3,32 +3,33 @@
 #include "recurrence/prepare.h"
 #include "recurrence/tasks.h"
 
-// The token-by-token form: prepare as in the chunkwise form, then two passes over S for each token. One token of this is
-// the decode step.
+// The token-by-token form: prepare as in the chunkwise form, then two passes over S for each token. One token of this
+// is the decode step.
 
 namespace deltanet {
 namespace {
 
-// S of one unit: the caller's own memory where its rows are dense, a copy otherwise.
+// S of one value head: the caller's own memory where its rows are dense, a copy otherwise.
 struct StateInPlace {
   float* S;
   int64_t lds;
   bool is_copy;
 };
 
-StateInPlace open_state(const Problem& p, const Sequence& sequence, const Unit& unit, const Tensor& S_final, Arena& arena) {
-  const Tensor from = columns_from(p.in.S0, unit.first), to = columns_from(S_final, unit.first);
+StateInPlace open_state(const Problem& p, const Sequence& sequence, int64_t value_head, const Tensor& S_final,
+                        Arena& arena) {
+  const Tensor &from = p.in.S0, &to = S_final;
   const int64_t n = sequence.index;
   StateInPlace state{};
   if (to && to.stride[3] == 1) {
-    state = {to.data + n * to.stride[0] + unit.value_head * to.stride[1], to.stride[2], false};
+    state = {to.data + n * to.stride[0] + value_head * to.stride[1], to.stride[2], false};
   } else {
-    state = {arena.take(p.K * unit.columns), unit.columns, true};
+    state = {arena.take(p.K * p.V), p.V, true};
   }
   if (from && !(from.data == to.data && from.stride == to.stride)) {
-    load_state(from, n, unit.value_head, p.K, unit.columns, state.S, state.lds);
+    load_state(from, n, value_head, p.K, p.V, state.S, state.lds);
   } else if (!from) {
-    for (int64_t i = 0; i < p.K; ++i) std::fill_n(state.S + i * state.lds, unit.columns, 0.0f);
+    for (int64_t i = 0; i < p.K; ++i) std::fill_n(state.S + i * state.lds, p.V, 0.0f);
   }
   return state;
 }
@@ -38,13 +39,13 @@ class TokenStep {
   TokenStep(const Problem& p, Arena& arena)
       : p_(p), e_(arena.take(p.Kp)), q_(arena.take(p.Kp)), v_(arena.take(p.Vp)), o_(arena.take(p.Vp)) {}
 
-  void run(const KeyChunk& key, const Gates& gates, int64_t t, const Unit& unit, const float* values, StateInPlace& state,
-           const Outputs& out) {
+  void run(const KeyChunk& key, const Gates& gates, int64_t t, int64_t value_head, const float* values,
+           const StateInPlace& state, const Outputs& out) {
     const int64_t Kp = p_.Kp;
     const bool dplr = p_.write_sets == 2;
     simd::Step step{};
     step.k_rows = p_.K;
-    step.n = unit.columns;
+    step.n = p_.V;
     step.S = state.S;
     step.lds = state.lds;
     const float* q = key.q + t * Kp;
@@ -74,8 +75,7 @@ class TokenStep {
     step.o = o_;
     p_.simd.step(step);
     if (!out.o) return;
-    const Span span{key.span.batch, key.span.token + t, 1, 1};
-    store_rows(o_, p_.Vp, span, unit.value_head, unit.columns, columns_from(out.o, unit.first));
+    store_rows(o_, p_.Vp, {key.span.batch, key.span.token + t, 1, 1}, value_head, p_.V, out.o);
   }
 
  private:
@@ -83,44 +83,44 @@ class TokenStep {
   float *e_, *q_, *v_, *o_;
 };
 
-void run_head(const Problem& p, const Sequence& sequence, const HeadTask& head, const Outputs& out) {
+void run_head(const Problem& p, const Sequence& sequence, int64_t key_head, const Outputs& out) {
   const TaskArena task_arena;
   Arena& arena = task_arena.get();
-  Prepare prepare(p, head.key_head, Purpose::kForward, arena);
+  Prepare prepare(p, key_head, Purpose::kForward, arena);
   TokenStep token_step(p, arena);
   KeyState key_state = KeyState::make(p, arena);
-  key_state.load_initial(p, sequence, head.key_head);
+  key_state.load_initial(p, sequence, key_head);
   KeyChunk key = prepare.make_chunk(arena);
   Gates gates = prepare.make_gates(arena);
   float* values = arena.take(kChunk * p.Vp);
+  const int64_t first_value = key_head * p.group;
   std::vector<StateInPlace> states;
-  for (const Unit& unit : head.units) states.push_back(open_state(p, sequence, unit, out.S_final, arena));
+  for (int64_t v = 0; v < p.group; ++v) states.push_back(open_state(p, sequence, first_value + v, out.S_final, arena));
 
   for (int64_t token = sequence.begin; token < sequence.end; token += kChunk) {
     const int64_t rows = std::min(kChunk, sequence.end - token);
     // RLS and MesaNet work on whole chunks of keys.
     const Span span{sequence.batch, token, rows, p.has_matrix() ? kChunk : rows};
     prepare.forward(span, key_state, key);
-    for (size_t u = 0; u < states.size(); ++u) {
-      const Unit& unit = head.units[u];
-      prepare.gates(key, unit.value_head, gates);
-      load_rows(columns_from(p.in.v, unit.first), span, unit.value_head, unit.columns, values, p.Vp);
-      for (int64_t t = 0; t < rows; ++t) token_step.run(key, gates, t, unit, values + t * p.Vp, states[u], out);
+    for (int64_t v = 0; v < p.group; ++v) {
+      prepare.gates(key, first_value + v, gates);
+      load_rows(p.in.v, span, first_value + v, p.V, values, p.Vp);
+      for (int64_t t = 0; t < rows; ++t)
+        token_step.run(key, gates, t, first_value + v, values + t * p.Vp, states[v], out);
     }
   }
 
-  for (size_t u = 0; u < states.size(); ++u) {
-    if (!out.S_final || !states[u].is_copy) continue;
-    store_state(states[u].S, states[u].lds, sequence.index, head.units[u].value_head, p.K, head.units[u].columns,
-                columns_from(out.S_final, head.units[u].first));
+  for (int64_t v = 0; v < p.group; ++v) {
+    if (!out.S_final || !states[v].is_copy) continue;
+    store_state(states[v].S, states[v].lds, sequence.index, first_value + v, p.K, p.V, out.S_final);
   }
-  if (head.owns_key_state) key_state.store_final(p, sequence, head.key_head, out);
+  key_state.store_final(p, sequence, key_head, out);
 }
 
 }  // namespace
 
 void run_recurrent(const Problem& p, const Task& task, const Outputs& out) {
-  for (const HeadTask& head : task.heads) run_head(p, task.sequence, head, out);
+  for (int64_t h = 0; h < task.heads; ++h) run_head(p, task.sequence, task.first_head + h, out);
 }
 
 }  // namespace deltanet

@@ -19,8 +19,8 @@ class MatrixPrecond {
   // Adds to grads.k; grads.dmatrix goes from the end of the chunk to its start.
   void rls_backward(const KeyChunk& chunk, KeyGrads& grads);
 
-  // q <- (G_t + diag(ridge))^-1 q with G_t = alpha_t G_{t-1} + beta_t k_t k_t^T, by conjugate gradients for all tokens of
-  // the chunk at once.
+  // q <- (G_t + diag(ridge))^-1 q with G_t = alpha_t G_{t-1} + beta_t k_t k_t^T, by conjugate gradients for all tokens
+  // of the chunk at once.
   void mesa_forward(KeyState& state, KeyChunk& chunk);
   // grads.q (of the solution) becomes the gradient of the right-hand side by a second solve; the rest follows from
   // d(solution) = -(G + ridge)^-1 dG solution.

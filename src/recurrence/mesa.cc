@@ -115,7 +115,8 @@ void MatrixPrecond::mesa_forward(KeyState& state, KeyChunk& c) {
   p_.simd.scale_rows(kChunk, Kp, weight, c.k, Kp, temp_, Kp);
   std::fill_n(gamma_end, kChunk, gamma_[kChunk - 1]);
   for (int64_t row = 0; row < Kp; row += kChunk) {
-    p_.simd.gemm_cols(simd::Into::kRowScale, {kChunk, Kp, kChunk, temp_ + row, Kp, c.k, Kp, state.matrix + row * Kp, Kp, gamma_end});
+    p_.simd.gemm_cols(simd::Into::kRowScale,
+                      {kChunk, Kp, kChunk, temp_ + row, Kp, c.k, Kp, state.matrix + row * Kp, Kp, gamma_end});
   }
 }
 

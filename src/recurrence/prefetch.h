@@ -7,9 +7,10 @@
 
 namespace deltanet {
 
-// Asks for the rows of the next chunk while this one is computed. In [B,T,H,D] the rows of one head are H*D floats apart,
-// usually in different pages, where the hardware's prefetcher does not follow; waiting for them would cost a quarter of
-// the forward pass. The requests are spread over the kernels of a chunk because only a few can be under way at once.
+// Asks for the rows of the next chunk while this one is computed. In [B,T,H,D] the rows of one head are H*D floats
+// apart, usually in different pages, where the hardware's prefetcher does not follow; waiting for them would cost a
+// quarter of the forward pass. The requests are spread over the kernels of a chunk because only a few can be under way
+// at once.
 class Prefetcher {
  public:
   void clear() { rows_.clear(); }

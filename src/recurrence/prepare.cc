@@ -12,9 +12,15 @@ namespace {
 void squash_range(const Spec& spec, float& bias, float& slope) {
   const float log_x = static_cast<float>(std::log(spec.x));
   switch (spec.range) {
-    case Range::kSym: bias = 0.0f, slope = -log_x; break;
-    case Range::kAmplify: bias = 0.5f * log_x, slope = -0.5f * log_x; break;
-    case Range::kDampen: bias = -0.5f * log_x, slope = -0.5f * log_x; break;
+    case Range::kSym:
+      bias = 0.0f, slope = -log_x;
+      break;
+    case Range::kAmplify:
+      bias = 0.5f * log_x, slope = -0.5f * log_x;
+      break;
+    case Range::kDampen:
+      bias = -0.5f * log_x, slope = -0.5f * log_x;
+      break;
   }
 }
 
@@ -62,8 +68,20 @@ void KeyState::copy_from(const Problem& p, const KeyState& other) {
   if (matrix) std::copy_n(other.matrix, p.Kp * p.Kp, matrix);
 }
 
+void load_values(const Problem& p, const Span& span, int64_t value_head, int64_t first, int64_t columns,
+                 const Gates& gates, float* d, int64_t ld) {
+  float* values = d + (p.write_sets - 1) * kChunk * ld;
+  if (p.write_sets == 2) std::fill_n(d, kChunk * ld, 0.0f);
+  load_rows(columns_from(p.in.v, first), span, value_head, columns, values, ld);
+  p.simd.scale_rows(kChunk, simd::padded(columns), gates.gain, values, ld, values, ld);
+}
+
 Prepare::Prepare(const Problem& problem, int64_t key_head, Purpose purpose, Arena& arena)
-    : p_(problem), head_(key_head), record_(purpose == Purpose::kBackward), queries_(purpose != Purpose::kStates), temp_(arena.take(kChunk * problem.Kp)) {
+    : p_(problem),
+      head_(key_head),
+      record_(purpose == Purpose::kBackward),
+      queries_(purpose != Purpose::kStates),
+      temp_(arena.take(kChunk * problem.Kp)) {
   if (p_.spec.precond == Precond::kAtq || p_.spec.precond == Precond::kAtkUnstable ||
       p_.spec.precond == Precond::kAtkRaw || p_.spec.precond == Precond::kMesa) {
     ridge_ = arena.take(p_.Kp);
@@ -170,25 +188,11 @@ void Prepare::write_key(KeyState& state, KeyChunk& c) {
     preconditioner_gates(c);
     const bool on_query = p_.spec.precond == Precond::kAtq;
     if (on_query && record_) std::copy_n(c.q, kChunk * Kp, c.q_plain);
-    simd::PrecondScan scan{};
-    scan.kind = p_.scan_kind();
-    scan.rows = fill;
-    scan.n = Kp;
-    scan.k = c.k;
-    scan.x = on_query && c.q ? c.q : c.k;
-    scan.alpha = c.alpha_atk_rows ? c.alpha_atk_rows : c.alpha_atk;
-    scan.alpha_is_row = c.alpha_atk_rows != nullptr;
-    scan.beta = c.beta_atk;
-    scan.eps = static_cast<float>(p_.spec.eps);
-    if (p_.in.log_atk_scale) scan.center = p_.in.log_atk_scale.data[head_ * p_.in.log_atk_scale.stride[0]];
-    squash_range(p_.spec, scan.exponent_bias, scan.exponent_slope);
-    scan.ridge = ridge_;
-    scan.A = state.A;
-    scan.y = !on_query ? (c.Pk ? c.Pk : c.w) : c.q ? c.q : temp_;
-    scan.A_previous = c.A_previous;
-    scan.B = c.B;
-    scan.slope = c.slope;
-    p_.simd.precond_scan(scan);
+    if (!on_query) {
+      scan(state, c, c.k, c.Pk ? c.Pk : c.w);
+    } else {
+      scan(state, c, c.q ? c.q : c.k, c.q ? c.q : temp_);
+    }
   }
   if (p_.spec.precond == Precond::kIdentity) std::copy_n(c.k, fill * Kp, c.w);
   if (p_.spec.precond == Precond::kRls) matrix_->rls_forward(state, c);
@@ -201,11 +205,46 @@ void Prepare::write_key(KeyState& state, KeyChunk& c) {
   if (key_norm()) {
     for (int64_t i = 0; i < fill; ++i) {
       // A key of zero writes nothing whatever its factor, so 1/m is defined as 0 there.
-      if (p_.spec.norm == Norm::kInv) c.key_factor[i] = c.m[i] == 0.0f ? 0.0f : 1.0f / c.m[i];
-      else c.key_factor[i] = 1.0f / (1.0f + c.m[i]);
+      if (p_.spec.norm == Norm::kInv)
+        c.key_factor[i] = c.m[i] == 0.0f ? 0.0f : 1.0f / c.m[i];
+      else
+        c.key_factor[i] = 1.0f / (1.0f + c.m[i]);
     }
     p_.simd.scale_rows(fill, Kp, c.key_factor, Pk, Kp, c.w, Kp);
   }
+}
+
+// y = B*x, advancing A.
+void Prepare::scan(KeyState& state, KeyChunk& c, const float* x, float* y) {
+  simd::PrecondScan scan{};
+  scan.kind = p_.scan_kind();
+  scan.rows = c.span.fill;
+  scan.n = p_.Kp;
+  scan.k = c.k;
+  scan.x = x;
+  scan.alpha = c.alpha_atk_rows ? c.alpha_atk_rows : c.alpha_atk;
+  scan.alpha_is_row = c.alpha_atk_rows != nullptr;
+  scan.beta = c.beta_atk;
+  scan.eps = static_cast<float>(p_.spec.eps);
+  if (p_.in.log_atk_scale) scan.center = p_.in.log_atk_scale.data[head_ * p_.in.log_atk_scale.stride[0]];
+  squash_range(p_.spec, scan.exponent_bias, scan.exponent_slope);
+  scan.ridge = ridge_;
+  scan.A = state.A;
+  scan.y = y;
+  scan.A_previous = c.A_previous;
+  scan.B = c.B;
+  scan.slope = c.slope;
+  p_.simd.precond_scan(scan);
+}
+
+void Prepare::skip(const Span& span, KeyState& state, KeyChunk& c) {
+  c.span = span;
+  load_rows(p_.in.k, span, head_, p_.K, c.k, p_.Kp);
+  if (p_.spec.l2norm) {
+    p_.simd.l2norm_rows(span.fill, p_.Kp, static_cast<float>(p_.spec.l2norm_eps), c.k, c.k_inverse_norm);
+  }
+  preconditioner_gates(c);
+  scan(state, c, nullptr, nullptr);
 }
 
 // DPLR: S_t = diag(alpha) S_{t-1} - b (a^T S_{t-1}) + k v^T. The erase key is a, the write keys are b and k.
@@ -215,9 +254,15 @@ void Prepare::low_rank_factors(KeyChunk& c) {
   float* b = c.w;
   load_rows(p_.spec.tying == Tying::kRwkv7 ? in.kk : in.a, c.span, head_, p_.K, c.e, Kp);
   switch (p_.spec.tying) {
-    case Tying::kGeneral: load_rows(in.b, c.span, head_, p_.K, b, Kp); break;
-    case Tying::kAEqB: std::copy_n(c.e, c.span.fill * Kp, b); break;
-    case Tying::kBEqK: std::copy_n(c.k, c.span.fill * Kp, b); break;
+    case Tying::kGeneral:
+      load_rows(in.b, c.span, head_, p_.K, b, Kp);
+      break;
+    case Tying::kAEqB:
+      std::copy_n(c.e, c.span.fill * Kp, b);
+      break;
+    case Tying::kBEqK:
+      std::copy_n(c.k, c.span.fill * Kp, b);
+      break;
     case Tying::kRwkv7: {
       float* eta = c.eta ? c.eta : temp_;
       load_rows(in.eta, c.span, head_, p_.K, eta, Kp);
@@ -279,12 +324,21 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
     const float beta = gates.beta[i];
     float gain = beta;
     switch (p_.spec.gain) {
-      case Gain::kOne: gain = i < span.rows ? 1.0f : 0.0f; break;
+      case Gain::kOne:
+        gain = i < span.rows ? 1.0f : 0.0f;
+        break;
       case Gain::kBeta:
-      case Gain::kComba: break;
-      case Gain::kLonghorn: gain = beta / (1.0f + beta * c.m[i]); break;
-      case Gain::kNlms: gain = c.kk[i] == 0.0f ? 0.0f : 1.0f / c.kk[i]; break;
-      case Gain::kEfla: gain = c.kk[i] == 0.0f ? beta : -std::expm1(-beta * c.kk[i]) / c.kk[i]; break;
+      case Gain::kComba:
+        break;
+      case Gain::kLonghorn:
+        gain = beta / (1.0f + beta * c.m[i]);
+        break;
+      case Gain::kNlms:
+        gain = c.kk[i] == 0.0f ? 0.0f : 1.0f / c.kk[i];
+        break;
+      case Gain::kEfla:
+        gain = c.kk[i] == 0.0f ? beta : -std::expm1(-beta * c.kk[i]) / c.kk[i];
+        break;
     }
     if (p_.spec.norm == Norm::kAlphaBeta) {
       const float denominator = gates.alpha[i] + beta * c.m[i];

@@ -5,9 +5,9 @@
 #include "base/arena.h"
 #include "recurrence/problem.h"
 
-// prepare: everything that distinguishes the rows, elementwise in the key dimension. It turns the inputs of up to kChunk
-// tokens into the operands that the core knows: read query, erase key, write key, gains and decays. Key-head quantities
-// are computed once and shared by the value heads of the group. README.md derives the gradients.
+// prepare: everything that distinguishes the rows, elementwise in the key dimension. It turns the inputs of up to
+// kChunk tokens into the operands that the core knows: read query, erase key, write key, gains and decays. Key-head
+// quantities are computed once and shared by the value heads of the group. README.md derives the gradients.
 
 namespace deltanet {
 
@@ -40,12 +40,12 @@ struct KeyChunk {
   float* q_plain = nullptr;   // what the query-side preconditioner was applied to
   float* Pk = nullptr;        // preconditioned key before its normaliser
   float *A_previous = nullptr, *B = nullptr, *slope = nullptr;
-  float* eta = nullptr;                          // RWKV-7
+  float* eta = nullptr;  // RWKV-7
   float q_inverse_norm[kChunk], k_inverse_norm[kChunk];
-  float key_factor[kChunk];                      // normaliser of the write key
-  float alpha_atk[kChunk], beta_atk[kChunk];     // gates of the preconditioner
-  float* alpha_atk_rows = nullptr;               // the decay when it is tied to a diagonal one
-  KeyState start;                                // state before the chunk
+  float key_factor[kChunk];                   // normaliser of the write key
+  float alpha_atk[kChunk], beta_atk[kChunk];  // gates of the preconditioner
+  float* alpha_atk_rows = nullptr;            // the decay when it is tied to a diagonal one
+  KeyState start;                             // state before the chunk
 };
 
 // The gates of one value head over a chunk.
@@ -57,6 +57,11 @@ struct Gates {
   float* alpha_rows = nullptr;  // [kChunk][Kp] diagonal decay
 };
 
+// What the core receives as values, [write_sets*kChunk][ld]: `columns` gained value columns from `first` on, behind a
+// set of zero writes for DPLR.
+void load_values(const Problem& p, const Span& span, int64_t value_head, int64_t first, int64_t columns,
+                 const Gates& gates, float* d, int64_t ld);
+
 struct GateGrads {
   float gain[kChunk], erase[kChunk];
   float beta[kChunk], beta_erase[kChunk];
@@ -64,8 +69,8 @@ struct GateGrads {
   float* log_alpha_rows = nullptr;
 };
 
-// Gradients of a key head's chunk, summed over the value heads of the group. e and w point at k's rows where the chunk's
-// do, so that everything that reaches the normalised key meets in one place.
+// Gradients of a key head's chunk, summed over the value heads of the group. e and w point at k's rows where the
+// chunk's do, so that everything that reaches the normalised key meets in one place.
 struct KeyGrads {
   float *e = nullptr, *q = nullptr, *k = nullptr, *w = nullptr;
   float m[kChunk], kk[kChunk];
@@ -99,6 +104,8 @@ class Prepare {
 
   // Fills the chunk from the inputs and advances the state over it.
   void forward(const Span& span, KeyState& state, KeyChunk& chunk);
+  // Advances a second moment alone; `chunk` is scratch.
+  void skip(const Span& span, KeyState& state, KeyChunk& chunk);
   void gates(const KeyChunk& chunk, int64_t value_head, Gates& gates) const;
 
   // Call order for a chunk: clear(grads); core and gates_backward for each value head; backward; store_gates.
@@ -116,6 +123,7 @@ class Prepare {
   void write_key(KeyState& state, KeyChunk& chunk);
   void low_rank_factors(KeyChunk& chunk);
   void preconditioner_gates(KeyChunk& chunk);
+  void scan(KeyState& state, KeyChunk& chunk, const float* x, float* y);
   void write_key_backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared, const Inputs& out);
   void scan_backward(const KeyChunk& chunk, const float* dy, float* dx, KeyGrads& grads, GateGrads& tied,
                      SharedGrads& shared, const Inputs& out);
@@ -124,9 +132,9 @@ class Prepare {
   const Problem& p_;
   const int64_t head_;
   const bool record_, queries_;
-  float* temp_;               // [kChunk][Kp]
-  float* ridge_ = nullptr;    // [Kp]
-  float* dridge_ = nullptr;   // [Kp]
+  float* temp_;                            // [kChunk][Kp]
+  float* ridge_ = nullptr;                 // [Kp]
+  float* dridge_ = nullptr;                // [Kp]
   std::unique_ptr<MatrixPrecond> matrix_;  // RLS and MesaNet
 };
 

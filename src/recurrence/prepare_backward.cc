@@ -27,16 +27,21 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
     const double e = gates.gain[i], beta = gates.beta[i];
     double dbeta = 0.0;
     switch (p_.spec.gain) {
-      case Gain::kOne: break;
+      case Gain::kOne:
+        break;
       case Gain::kBeta:
-      case Gain::kComba: dbeta = de; break;
+      case Gain::kComba:
+        dbeta = de;
+        break;
       case Gain::kLonghorn: {
         const double denominator = 1.0 + beta * c.m[i];
         dbeta = de / (denominator * denominator);
         grads.m[i] -= static_cast<float>(de * e * e);
         break;
       }
-      case Gain::kNlms: grads.kk[i] -= static_cast<float>(de * e * e); break;
+      case Gain::kNlms:
+        grads.kk[i] -= static_cast<float>(de * e * e);
+        break;
       case Gain::kEfla: {
         const double kk = c.kk[i];
         const double rest = std::exp(-beta * kk);
@@ -171,8 +176,12 @@ void Prepare::low_rank_factors_backward(const KeyChunk& c, KeyGrads& g, const In
     case Tying::kGeneral:
       if (out.b) store_rows(db, Kp, c.span, head_, p_.K, out.b);
       break;
-    case Tying::kAEqB: p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.e, Kp); break;
-    case Tying::kBEqK: p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.k, Kp); break;
+    case Tying::kAEqB:
+      p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.e, Kp);
+      break;
+    case Tying::kBEqK:
+      p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.k, Kp);
+      break;
     case Tying::kRwkv7:
       p_.simd.add_mul_rows(kChunk, Kp, c.eta, db, g.e);
       if (out.eta) {
@@ -190,7 +199,8 @@ void Prepare::store_gates(const Span& span, int64_t value_head, const GateGrads&
   if (out.beta) store_scalars(dg.beta, span, value_head, out.beta);
   if (out.beta_erase) store_scalars(dg.beta_erase, span, value_head, out.beta_erase);
   switch (p_.spec.decay) {
-    case Decay::kNone: break;
+    case Decay::kNone:
+      break;
     case Decay::kConst:
       for (int64_t i = 0; i < span.rows; ++i) shared.g[value_head % p_.group] += dg.log_alpha[i];
       break;

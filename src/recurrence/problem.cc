@@ -58,7 +58,8 @@ void store_scalars(const float* values, const Span& span, int64_t head, const Te
   for (int64_t r = 0; r < span.rows; ++r) *element(target, span.batch, span.token + r, head) = values[r];
 }
 
-void load_state(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state, int64_t ld) {
+void load_state(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state,
+                int64_t ld) {
   const float* from = element(source, n, head);
   const int64_t row_step = source.rank == 4 ? source.stride[2] : 0;
   for (int64_t r = 0; r < rows; ++r) {

@@ -19,14 +19,14 @@ struct Problem {
   const Shape shape;
   const simd::Kernels& simd;
 
-  int64_t K, V, Kp, Vp;   // Kp, Vp: padded to whole vectors
-  int64_t group;          // value heads per key head
-  float scale;            // of q
-  bool erases;            // the row has an erase key (online and DPLR)
-  bool diagonal;          // the chunk is treated with a decay vector per token
-  bool erase_first;       // the erase key reads the state before the token's decay
-  int64_t reads;          // stacked read keys: erase and query, or query alone
-  int64_t write_sets;     // write keys per token: 1, or 2 for DPLR (solved and given)
+  int64_t K, V, Kp, Vp;  // Kp, Vp: padded to whole vectors
+  int64_t group;         // value heads per key head
+  float scale;           // of q
+  bool erases;           // the row has an erase key (online and DPLR)
+  bool diagonal;         // the chunk is treated with a decay vector per token
+  bool erase_first;      // the erase key reads the state before the token's decay
+  int64_t reads;         // stacked read keys: erase and query, or query alone
+  int64_t write_sets;    // write keys per token: 1, or 2 for DPLR (solved and given)
 
   Problem(const Spec& s, const Inputs& inputs, const Shape& sizes)
       : spec(s), in(inputs), shape(sizes), simd(simd::kernels()) {
@@ -73,8 +73,8 @@ struct Span {
   int64_t batch, token, rows, fill;
 };
 
-// Copies the token rows of head `head` from [B,T,heads,width] into a padded matrix, and back. Rows between span.rows and
-// span.fill and the padding become zeros.
+// Copies the token rows of head `head` from [B,T,heads,width] into a padded matrix, and back. Rows between span.rows
+// and span.fill and the padding become zeros.
 void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld);
 void store_rows(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target);
 
@@ -88,7 +88,8 @@ void store_state(const float* state, int64_t ld, int64_t n, int64_t head, int64_
                  const Tensor& target);
 
 // The same for S, with the state transposed: [columns][ld].
-void load_transposed(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state, int64_t ld);
+void load_transposed(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state,
+                     int64_t ld);
 void store_transposed(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
                       const Tensor& target);
 

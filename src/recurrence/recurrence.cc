@@ -20,7 +20,8 @@ void store_shared(const Problem& p, const std::vector<SharedGrads>& parts, const
       for (size_t i = 0; i < total.ridge.size(); ++i) total.ridge[i] += part.ridge[i];
       for (size_t i = 0; i < total.g.size(); ++i) total.g[i] += part.g[i];
     }
-    if (out.log_atk_scale) out.log_atk_scale.data[head * out.log_atk_scale.stride[0]] = static_cast<float>(total.center);
+    if (out.log_atk_scale)
+      out.log_atk_scale.data[head * out.log_atk_scale.stride[0]] = static_cast<float>(total.center);
     if (out.d) out.d.data[head * out.d.stride[0]] = static_cast<float>(total.d);
     if (out.ridge) {
       for (int64_t i = 0; i < (out.ridge.rank == 2 ? p.K : 1); ++i) {
@@ -42,9 +43,14 @@ void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, con
   check_outputs("forward", "", spec, shape, outputs);
   if (options.check_values) check_values("forward", inputs);
   const Problem problem(spec, inputs, shape);
-  const std::vector<Task> tasks = make_tasks(problem, options.threads, Cut::kColumns);
+  const int threads = options.threads > 0 ? options.threads : default_threads();
+  const std::vector<Task> tasks = make_tasks(problem, threads);
+  if (options.mode == Mode::kChunk && static_cast<int64_t>(tasks.size()) < threads) {
+    for (const Task& task : tasks) run_chunked_shared(problem, task, threads, outputs);
+    return;
+  }
   const auto run = options.mode == Mode::kChunk ? run_chunked : run_recurrent;
-  parallel_for(options.threads, static_cast<int64_t>(tasks.size()), [&](int64_t i) { run(problem, tasks[i], outputs); });
+  parallel_for(threads, static_cast<int64_t>(tasks.size()), [&](int64_t i) { run(problem, tasks[i], outputs); });
 }
 
 void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, const Inputs& gradients,
@@ -56,14 +62,14 @@ void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, c
   const Problem problem(spec, inputs, shape);
   std::vector<SharedGrads> shared(shape.N * shape.H, SharedGrads(problem));
   const int threads = options.threads > 0 ? options.threads : default_threads();
-  const std::vector<Task> tasks = make_tasks(problem, threads, Cut::kHeads);
+  const std::vector<Task> tasks = make_tasks(problem, threads);
   // Threads share the tasks, or, where there are fewer tasks than threads, the columns of one task after the other.
   const bool share_tasks = static_cast<int64_t>(tasks.size()) >= threads;
   parallel_for(share_tasks ? threads : 1, static_cast<int64_t>(tasks.size()), [&](int64_t i) {
     const Task& task = tasks[i];
     std::vector<SharedGrads> parts = run_backward(problem, task, share_tasks ? 1 : threads, upstream, gradients);
     for (size_t h = 0; h < parts.size(); ++h) {
-      shared[task.sequence.index * shape.H + task.heads[h].key_head] = std::move(parts[h]);
+      shared[task.sequence.index * shape.H + task.first_head + static_cast<int64_t>(h)] = std::move(parts[h]);
     }
   });
   store_shared(problem, shared, gradients);

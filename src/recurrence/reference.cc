@@ -180,8 +180,9 @@ void check_inputs(const Spec& spec, const Arrays& inputs, const Dims& dims) {
     }
   }
   for (const auto& [name, array] : inputs) {
-    const bool needed = name == "cu_seqlens" ||
-                        std::any_of(list.begin(), list.end(), [&](const Need& need) { return need.name == name; });
+    const bool needed =
+        name == "cu_seqlens" ||
+        std::any_of(list.begin(), list.end(), [&, &wanted = name](const Need& need) { return need.name == wanted; });
     if (!needed) throw bad(name, "shape " + text(array.shape), "nothing, because this row does not read it");
   }
 }

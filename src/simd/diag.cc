@@ -28,7 +28,8 @@ HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 
 // Pairs of token j with all later tokens, over kVecs vectors of the key dimension starting at `column`.
 template <int kVecs, bool kErase, bool kRead>
-HWY_INLINE void run_key(const DiagIntra& p, int64_t j, int64_t column, Vec* HWY_RESTRICT sums_m, Vec* HWY_RESTRICT sums_p) {
+HWY_INLINE void run_key(const DiagIntra& p, int64_t j, int64_t column, Vec* HWY_RESTRICT sums_m,
+                        Vec* HWY_RESTRICT sums_p) {
   const D d;
   Vec w[kVecs];
   Vec dot = hn::Zero(d);

@@ -49,10 +49,13 @@ HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
     for (int v = 0; v < kVecs; ++v) {
       const float* c = from + at + v * kLanes;
       Vec sum = acc[r][v];
+      if constexpr (kInto == Into::kSetScaled) sum = hn::Mul(hn::Set(d, g.scale[row + r]), sum);
+      if constexpr (kInto == Into::kSubScaled) sum = hn::NegMulAdd(hn::Set(d, g.scale[row + r]), sum, hn::Load(d, c));
       if constexpr (kInto == Into::kAdd) sum = hn::Add(hn::Load(d, c), sum);
       if constexpr (kInto == Into::kSub) sum = hn::Sub(hn::Load(d, c), sum);
       if constexpr (kInto == Into::kRowScale) sum = hn::MulAdd(hn::Set(d, g.scale[row + r]), hn::Load(d, c), sum);
-      if constexpr (kInto == Into::kColScale) sum = hn::MulAdd(hn::Load(d, g.scale + col + v * kLanes), hn::Load(d, c), sum);
+      if constexpr (kInto == Into::kColScale)
+        sum = hn::MulAdd(hn::Load(d, g.scale + col + v * kLanes), hn::Load(d, c), sum);
       hn::Store(sum, d, g.c + at + v * kLanes);
     }
   }
@@ -73,16 +76,25 @@ HWY_NOINLINE void gemm_into(const Gemm& g) {
 template <bool kACols>
 void gemm(Into into, const Gemm& g) {
   switch (into) {
-    case Into::kSet: return gemm_into<Into::kSet, kACols>(g);
-    case Into::kAdd: return gemm_into<Into::kAdd, kACols>(g);
-    case Into::kSub: return gemm_into<Into::kSub, kACols>(g);
-    case Into::kRowScale: return gemm_into<Into::kRowScale, kACols>(g);
-    case Into::kColScale: return gemm_into<Into::kColScale, kACols>(g);
+    case Into::kSet:
+      return gemm_into<Into::kSet, kACols>(g);
+    case Into::kAdd:
+      return gemm_into<Into::kAdd, kACols>(g);
+    case Into::kSub:
+      return gemm_into<Into::kSub, kACols>(g);
+    case Into::kRowScale:
+      return gemm_into<Into::kRowScale, kACols>(g);
+    case Into::kColScale:
+      return gemm_into<Into::kColScale, kACols>(g);
+    case Into::kSetScaled:
+      return gemm_into<Into::kSetScaled, kACols>(g);
+    case Into::kSubScaled:
+      return gemm_into<Into::kSubScaled, kACols>(g);
   }
 }
 
-// One row block of a triangular product: y_i += sign * sum_j coef(i,j) x_j over kVecs vectors, with the sum split in two
-// chains by the parity of j because the multiply-adds of one chain wait for each other.
+// One row block of a triangular product: y_i += sign * sum_j coef(i,j) x_j over kVecs vectors, with the sum split in
+// two chains by the parity of j because the multiply-adds of one chain wait for each other.
 template <int kVecs, bool kNegate>
 HWY_INLINE void row_combination(const float* HWY_RESTRICT coef, int64_t coef_step, int64_t count, const float* x,
                                 int64_t ldx, float* y) {

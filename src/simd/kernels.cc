@@ -2,9 +2,8 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <map>
-#include <mutex>
 
+#include "deltanet/error.h"
 #include "hwy/highway.h"
 #include "simd/modules.h"
 
@@ -16,16 +15,11 @@ struct Table {
   Kernels kernels;
 };
 
-std::vector<int64_t> targets_best_first() {
-  std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();  // lower bits are better targets
-  return targets;
-}
-
 // Builds the table of every supported target once; the pointers stay valid for the life of the process.
 const std::vector<Table>& tables() {
   static const std::vector<Table> all = [] {
     std::vector<Table> built;
-    for (int64_t target : targets_best_first()) {
+    for (int64_t target : hwy::SupportedAndGeneratedTargets()) {  // best first
       hwy::GetChosenTarget().Update(target);
       Table table{hwy::TargetName(target), {}};
       add_gemm(table.kernels);
@@ -41,6 +35,12 @@ const std::vector<Table>& tables() {
   return all;
 }
 
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 const Table* find(std::string_view name) {
   for (const Table& table : tables()) {
     if (table.name == name || name.empty()) return &table;
@@ -51,8 +51,10 @@ const Table* find(std::string_view name) {
 std::atomic<const Table*>& selected() {
   static std::atomic<const Table*> table = [] {
     const char* wanted = std::getenv("DELTANET_SIMD");
-    const Table* found = wanted ? find(wanted) : nullptr;
-    return found ? found : find("");
+    const Table* found = find(wanted ? wanted : "");
+    if (!found)
+      throw Error("[DELTANET_SIMD] given \"" + std::string(wanted) + "\"; expected one of " + join(target_names()));
+    return found;
   }();
   return table;
 }

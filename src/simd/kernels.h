@@ -8,8 +8,8 @@
 // The vector kernels of the library, one table per SIMD target. This header is plain C++: the callers are written in
 // terms of small matrices and never see a vector type.
 //
-// Matrices are row-major floats. Every row is padded to a multiple of kPad floats, starts on a 64-byte boundary, and its
-// padding holds zeros (or finite values where the other operand's padding is zero), so no kernel has a tail loop.
+// Matrices are row-major floats. Every row is padded to a multiple of kPad floats, starts on a 64-byte boundary, and
+// its padding holds zeros (or finite values where the other operand's padding is zero), so no kernel has a tail loop.
 // "rows" counts rows, "n" padded columns, "ld*" the distance between rows.
 
 namespace deltanet::simd {
@@ -24,11 +24,13 @@ constexpr int64_t panel_stride(int64_t n) { return padded(n) + kPad; }
 
 // What happens to C before the product is added.
 enum class Into {
-  kSet,       // C = A B
-  kAdd,       // C = C + A B
-  kSub,       // C = C - A B
-  kRowScale,  // C = diag(s) C + A B
-  kColScale,  // C = C diag(s) + A B
+  kSet,        // C = A B
+  kAdd,        // C = C + A B
+  kSub,        // C = C - A B
+  kRowScale,   // C = diag(s) C + A B
+  kColScale,   // C = C diag(s) + A B
+  kSetScaled,  // C = diag(s) A B
+  kSubScaled,  // C = C - diag(s) A B
 };
 
 struct Gemm {
@@ -39,36 +41,36 @@ struct Gemm {
   int64_t ldb;
   float* c;
   int64_t ldc;
-  const float* scale = nullptr;  // kRowScale: [m], kColScale: [n]
+  const float* scale = nullptr;  // s: [m], but [n] for kColScale
   const float* from = nullptr;   // what C is before the product, if not in c itself; row distance ldc
 };
 
 // The second-moment scan and the diagonal preconditioner built from it, for up to kChunk tokens:
 //   A_t = alpha_t A_{t-1} + beta_t k_t*k_t,   B_t = f(A),   y_t = B_t * x_t   (x is k or q).
 enum class PrecondKind {
-  kStableFast,  // B = exp(e0 + e1 s), s = r/(1+|r|), r = log(A_t + eps) - center
-  kStableTanh,  //                     s = tanh r
-  kInverse,     // B = 1/(A_t + ridge)          (query side)
+  kStableFast,       // B = exp(e0 + e1 s), s = r/(1+|r|), r = log(A_t + eps) - center
+  kStableTanh,       //                     s = tanh r
+  kInverse,          // B = 1/(A_t + ridge)          (query side)
   kInversePrevious,  // B = 1/(A_{t-1} + ridge)      (key side, Sherman-Morrison)
 };
 
 struct PrecondScan {
   PrecondKind kind;
-  int64_t rows, n;      // tokens and padded key dimension
-  const float* k;       // [rows][n]
-  const float* x;       // [rows][n]: what B multiplies
-  const float* alpha;   // decay of A: [rows], or [rows][n] if alpha_is_row
+  int64_t rows, n;     // tokens and padded key dimension
+  const float* k;      // [rows][n]
+  const float* x;      // [rows][n]: what B multiplies
+  const float* alpha;  // decay of A: [rows], or [rows][n] if alpha_is_row
   bool alpha_is_row;
-  const float* beta;    // [rows]
-  float eps, center;    // stable kinds
+  const float* beta;                    // [rows]
+  float eps, center;                    // stable kinds
   float exponent_bias, exponent_slope;  // e0 and e1 above: the range of B
-  const float* ridge;   // [n], inverse kinds
-  float* A;             // [n] state, updated
-  float* y;             // [rows][n]
+  const float* ridge;                   // [n], inverse kinds
+  float* A;                             // [n] state, updated
+  float* y;                             // [rows][n]; null: only A is wanted
   // Kept for the backward pass, [rows][n] each; null in a plain forward.
-  float* A_previous;    // A_{t-1}
+  float* A_previous;  // A_{t-1}
   float* B;
-  float* slope;         // dB/dA
+  float* slope;  // dB/dA
 };
 
 struct PrecondScanGrad {
@@ -85,45 +87,46 @@ struct PrecondScanGrad {
   float* dA;                            // [n]: gradient of the state after the last row in, before the first row out
   float* dk;                            // [rows][n], added to
   float* dx;                            // [rows][n], added to; may equal dk
-  float* dalpha_log;  // gradient of log alpha: [rows] set, or [rows][n] added to if alpha_is_row
-  float* dbeta;       // [rows], set
-  float* dridge;      // [n], added to (inverse kinds)
-  float* dcenter;     // one value, added to (stable kinds)
+  float* dalpha_log;                    // gradient of log alpha: [rows] set, or [rows][n] added to if alpha_is_row
+  float* dbeta;                         // [rows], set
+  float* dridge;                        // [n], added to (inverse kinds)
+  float* dcenter;                       // one value, added to (stable kinds)
 };
 
-// Interactions inside one chunk under a diagonal decay. For tokens i >= j, with w_j^(i) = w_j * alpha_{j+1} * ... * alpha_i:
+// Interactions inside one chunk under a diagonal decay. For tokens i >= j, with w_j^(i) = w_j * alpha_{j+1} * ... *
+// alpha_i:
 //   P_ij = q_i . w_j^(i)  (j <= i),      M_ij = e_i . w_j^(i)  (j < i; w_j^(i-1) if erase_first)
 // Only products of decays are ever formed: nothing overflows and nothing is divided.
 struct DiagIntra {
   int64_t n;
-  bool erase_first;            // the erase key reads the state before this token's decay
-  const float *e, *q, *w;      // [kChunk][n]; e null for offline rows, q null if P is not wanted
-  const float* alpha;          // [kChunk][n]
-  float *M, *P;                // [kChunk][ldm]
+  bool erase_first;        // the erase key reads the state before this token's decay
+  const float *e, *q, *w;  // [kChunk][n]; e null for offline rows, q null if P is not wanted
+  const float* alpha;      // [kChunk][n]
+  float *M, *P;            // [kChunk][ldm]
   int64_t ldm;
-  float* w_end;                // [kChunk][n]: w_j decayed to the end of the chunk
+  float* w_end;  // [kChunk][n]: w_j decayed to the end of the chunk
 };
 
 struct DiagIntraGrad {
-  DiagIntra forward;           // inputs as above; M, P, w_end unused
-  const float *dM, *dP;        // [kChunk][lddm]
+  DiagIntra forward;     // inputs as above; M, P, w_end unused
+  const float *dM, *dP;  // [kChunk][lddm]
   int64_t lddm;
-  const float* dw_end;         // [kChunk][n]
-  float *de, *dq, *dw;         // [kChunk][n], added to
-  float* dalpha_log;           // [kChunk][n], added to: gradient of log alpha
-  float* scratch;              // [kChunk][n]
+  const float* dw_end;  // [kChunk][n]
+  float *de, *dq, *dw;  // [kChunk][n], added to
+  float* dalpha_log;    // [kChunk][n], added to: gradient of log alpha
+  float* scratch;       // [kChunk][n]
 };
 
 // One token of one value head, S is [k_rows][v]:
 //   d = v - S^T e;  o = S^T q + (w.q) d;  S = diag(alpha) S + w d^T   (e, q are already multiplied by the decay)
 // DPLR (k2 given) has a decay vector, no v, and adds the write k2 v2^T. Offline rows have e null.
 struct Step {
-  int64_t k_rows, n;      // key rows (unpadded), value columns (unpadded)
+  int64_t k_rows, n;  // key rows (unpadded), value columns (unpadded)
   float* S;
   int64_t lds;
-  const float* alpha;     // [k_rows], or null for one value for all rows
+  const float* alpha;  // [k_rows], or null for one value for all rows
   float alpha_scalar;
-  const float *e, *q, *w; // [k_rows]
+  const float *e, *q, *w;  // [k_rows]
   float w_dot_q;
   const float* k2 = nullptr;
   float k2_dot_q = 0.0f;
@@ -136,24 +139,28 @@ struct Kernels {
   void (*gemm_rows)(Into, const Gemm&);  // A row-major
   void (*gemm_cols)(Into, const Gemm&);  // A stored transposed
 
-  // Triangular products with a kChunk x kChunk matrix L (row distance ldl) over n columns; only the named triangle is read.
-  void (*solve_lower)(const float* L, int64_t ldl, int64_t n, float* X, int64_t ldx);   // X <- (I + L)^-1 X, strict L
-  void (*solve_upper)(const float* L, int64_t ldl, int64_t n, float* X, int64_t ldx);   // X <- (I + L^T)^-1 X, strict L
-  void (*add_lower)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy);  // Y += L X
-  void (*add_upper)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy);  // Y += L^T X
+  // Triangular products with a kChunk x kChunk matrix L (row distance ldl) over n columns; only the named triangle is
+  // read.
+  void (*solve_lower)(const float* L, int64_t ldl, int64_t n, float* X, int64_t ldx);  // X <- (I + L)^-1 X, strict L
+  void (*solve_upper)(const float* L, int64_t ldl, int64_t n, float* X, int64_t ldx);  // X <- (I + L^T)^-1 X, strict L
+  void (*add_lower)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y,
+                    int64_t ldy);  // Y += L X
+  void (*add_upper)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y,
+                    int64_t ldy);  // Y += L^T X
   void (*sub_strict_lower)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy);
   void (*sub_strict_upper)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy);
 
   void (*transpose)(int64_t rows, int64_t n, const float* x, int64_t ldx, float* y, int64_t ldy);  // multiples of 16
 
-  void (*exp_rows)(int64_t count, const float* x, float* y);                   // count multiple of 16
+  void (*exp_rows)(int64_t count, const float* x, float* y);  // count multiple of 16
   void (*scale_rows)(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy);
   void (*add_scaled_rows)(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy);
   void (*mul_rows)(int64_t rows, int64_t n, const float* a, const float* x, float* y);      // y = a*x
   void (*add_mul_rows)(int64_t rows, int64_t n, const float* a, const float* x, float* y);  // y += a*x
   void (*dot_rows)(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, float* out);
   // out_j = sum_i x_ij y_ij, or added to out if `add`.
-  void (*dot_cols)(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add, float* out);
+  void (*dot_cols)(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add,
+                   float* out);
   // y = x / sqrt(x.x + eps); keeps 1/sqrt(x.x + eps). The gradient is in place: dy becomes dx.
   void (*l2norm_rows)(int64_t rows, int64_t n, float eps, float* x, float* inverse_norm);
   void (*l2norm_rows_grad)(int64_t rows, int64_t n, const float* y, const float* inverse_norm, float* dy);

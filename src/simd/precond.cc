@@ -22,8 +22,8 @@ constexpr int kTogether = kLanes >= 16 ? 4 : 8;  // vectors of the key dimension
 
 HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 
-// The scan is a chain of some thirty dependent operations per element. Neighbouring columns are independent, so each step
-// is written for several of them at once: the processor's scheduler is too small to find them by itself.
+// The scan is a chain of some thirty dependent operations per element. Neighbouring columns are independent, so each
+// step is written for several of them at once: the processor's scheduler is too small to find them by itself.
 template <int kVecs>
 struct Pack {
   Vec v[kVecs];
@@ -43,7 +43,8 @@ template <int kVecs, int kTerms>
 HWY_INLINE Pack<kVecs> polynomial(const float (&coefficients)[kTerms], const Pack<kVecs>& x) {
   const D d;
   Pack<kVecs> p = DELTANET_MAP(hn::Set(d, coefficients[0]));
-  for (int term = 1; term < kTerms; ++term) p = DELTANET_MAP(hn::MulAdd(p.v[i], x.v[i], hn::Set(d, coefficients[term])));
+  for (int term = 1; term < kTerms; ++term)
+    p = DELTANET_MAP(hn::MulAdd(p.v[i], x.v[i], hn::Set(d, coefficients[term])));
   return p;
 }
 
@@ -157,21 +158,44 @@ HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
 template <PrecondKind kKind, bool kKeep>
 void scan(const PrecondScan& p) {
   int64_t column = 0;
-  for (; column + kTogether * kLanes <= p.n; column += kTogether * kLanes) scan_columns<kKind, kKeep, kTogether>(p, column);
+  for (; column + kTogether * kLanes <= p.n; column += kTogether * kLanes)
+    scan_columns<kKind, kKeep, kTogether>(p, column);
   for (; column < p.n; column += kLanes) scan_columns<kKind, kKeep, 1>(p, column);
 }
 
 template <bool kKeep>
 void scan_kind(const PrecondScan& p) {
   switch (p.kind) {
-    case PrecondKind::kStableFast: return scan<PrecondKind::kStableFast, kKeep>(p);
-    case PrecondKind::kStableTanh: return scan<PrecondKind::kStableTanh, kKeep>(p);
-    case PrecondKind::kInverse: return scan<PrecondKind::kInverse, kKeep>(p);
-    case PrecondKind::kInversePrevious: return scan<PrecondKind::kInversePrevious, kKeep>(p);
+    case PrecondKind::kStableFast:
+      return scan<PrecondKind::kStableFast, kKeep>(p);
+    case PrecondKind::kStableTanh:
+      return scan<PrecondKind::kStableTanh, kKeep>(p);
+    case PrecondKind::kInverse:
+      return scan<PrecondKind::kInverse, kKeep>(p);
+    case PrecondKind::kInversePrevious:
+      return scan<PrecondKind::kInversePrevious, kKeep>(p);
   }
 }
 
-void precond_scan(const PrecondScan& p) { p.B ? scan_kind<true>(p) : scan_kind<false>(p); }
+// A alone, for states without operands.
+void scan_moment(const PrecondScan& p) {
+  const D d;
+  for (int64_t column = 0; column < p.n; column += kLanes) {
+    Vec A = hn::Load(d, p.A + column);
+    for (int64_t t = 0; t < p.rows; ++t) {
+      const int64_t at = t * p.n + column;
+      const Vec k = hn::Load(d, p.k + at);
+      const Vec alpha = p.alpha_is_row ? hn::Load(d, p.alpha + at) : hn::Set(d, p.alpha[t]);
+      A = hn::MulAdd(hn::Mul(hn::Set(d, p.beta[t]), k), k, hn::Mul(alpha, A));
+    }
+    hn::Store(A, d, p.A + column);
+  }
+}
+
+void precond_scan(const PrecondScan& p) {
+  if (!p.y) return scan_moment(p);
+  p.B ? scan_kind<true>(p) : scan_kind<false>(p);
+}
 
 // Tokens last to first. With y = B x and dA the gradient of A_t from everything after token t:
 //   dB = dy*x, dx += dy*B;   dA += dB dB/dA  (to A_t, or to A_{t-1} after the scan step for the previous kind)
@@ -225,9 +249,12 @@ void scan_grad(const PrecondScanGrad& p) {
 void precond_scan_grad(const PrecondScanGrad& p) {
   switch (p.kind) {
     case PrecondKind::kStableFast:
-    case PrecondKind::kStableTanh: return scan_grad<false, true>(p);
-    case PrecondKind::kInverse: return scan_grad<false, false>(p);
-    case PrecondKind::kInversePrevious: return scan_grad<true, false>(p);
+    case PrecondKind::kStableTanh:
+      return scan_grad<false, true>(p);
+    case PrecondKind::kInverse:
+      return scan_grad<false, false>(p);
+    case PrecondKind::kInversePrevious:
+      return scan_grad<true, false>(p);
   }
 }
 

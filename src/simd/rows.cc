@@ -23,10 +23,17 @@ constexpr int64_t kLanes = HWY_LANES(float);
 HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 
 HWY_INLINE float dot(int64_t n, const float* HWY_RESTRICT x, const float* HWY_RESTRICT y) {
+  // Four chains, because each multiply-add of one chain waits for the one before.
   const D d;
-  Vec acc = hn::Zero(d);
-  for (int64_t i = 0; i < n; i += kLanes) acc = hn::MulAdd(hn::Load(d, x + i), hn::Load(d, y + i), acc);
-  return sum(acc);
+  Vec acc[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    for (int c = 0; c < 4; ++c) {
+      acc[c] = hn::MulAdd(hn::Load(d, x + i + c * kLanes), hn::Load(d, y + i + c * kLanes), acc[c]);
+    }
+  }
+  for (; i < n; i += kLanes) acc[0] = hn::MulAdd(hn::Load(d, x + i), hn::Load(d, y + i), acc[0]);
+  return sum(hn::Add(hn::Add(acc[0], acc[1]), hn::Add(acc[2], acc[3])));
 }
 
 void exp_rows(int64_t count, const float* HWY_RESTRICT x, float* HWY_RESTRICT y) {
@@ -68,12 +75,12 @@ void dot_rows(int64_t rows, int64_t n, const float* x, int64_t ldx, const float*
   for (int64_t r = 0; r < rows; ++r) out[r] = dot(n, x + r * ldx, y + r * ldy);
 }
 
-void dot_cols(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add,
-              float* out) {
+void dot_cols(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add, float* out) {
   const D d;
   for (int64_t i = 0; i < n; i += kLanes) {
     Vec acc = hn::Zero(d);
-    for (int64_t r = 0; r < rows; ++r) acc = hn::MulAdd(hn::Load(d, x + r * ldx + i), hn::Load(d, y + r * ldy + i), acc);
+    for (int64_t r = 0; r < rows; ++r)
+      acc = hn::MulAdd(hn::Load(d, x + r * ldx + i), hn::Load(d, y + r * ldy + i), acc);
     hn::Store(add ? hn::Add(hn::Load(d, out + i), acc) : acc, d, out + i);
   }
 }
