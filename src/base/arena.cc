@@ -15,6 +15,7 @@ namespace {
 constexpr std::align_val_t kAlignment{64};
 constexpr std::align_val_t kHugePage{2 << 20};
 constexpr int64_t kGranule = 16;              // floats in 64 bytes
+constexpr int64_t kPage = 1024;               // floats in 4 KiB
 constexpr int64_t kSmallestBlock = 1 << 16;   // floats
 constexpr int64_t kLargeBlock = 1 << 20;      // floats: from here on, ask for huge pages
 constexpr int64_t kLargestGrowth = 16 << 20;  // floats
@@ -55,6 +56,8 @@ void Arena::add_block(int64_t count) {
 
 float* Arena::take(int64_t count) {
   count = (count + kGranule - 1) / kGranule * kGranule;
+  // Matrices of a chunk are whole pages; without a gap, the same element of all of them would fall into one cache set.
+  if (count % kPage == 0) count += kGranule;
   if (blocks_.empty() || used_ + count > blocks_.back().size) add_block(count);
   float* piece = blocks_.back().data.get() + used_;
   used_ += count;

@@ -8,22 +8,6 @@
 namespace deltanet {
 namespace {
 
-// B = exp(bias + slope s): [1/x, x], [1, x] or [1/x, 1].
-void squash_range(const Spec& spec, float& bias, float& slope) {
-  const float log_x = static_cast<float>(std::log(spec.x));
-  switch (spec.range) {
-    case Range::kSym:
-      bias = 0.0f, slope = -log_x;
-      break;
-    case Range::kAmplify:
-      bias = 0.5f * log_x, slope = -0.5f * log_x;
-      break;
-    case Range::kDampen:
-      bias = -0.5f * log_x, slope = -0.5f * log_x;
-      break;
-  }
-}
-
 void load_ridge(const Problem& p, int64_t head, float* ridge) {
   const Tensor& t = p.in.ridge;
   for (int64_t i = 0; i < p.K; ++i) ridge[i] = t.data[head * t.stride[0] + i * t.stride[1]];
@@ -227,7 +211,7 @@ void Prepare::scan(KeyState& state, KeyChunk& c, const float* x, float* y) {
   scan.beta = c.beta_atk;
   scan.eps = static_cast<float>(p_.spec.eps);
   if (p_.in.log_atk_scale) scan.center = p_.in.log_atk_scale.data[head_ * p_.in.log_atk_scale.stride[0]];
-  squash_range(p_.spec, scan.exponent_bias, scan.exponent_slope);
+  scan.curve = &p_.curve;
   scan.ridge = ridge_;
   scan.A = state.A;
   scan.y = y;
@@ -293,23 +277,23 @@ void Prepare::preconditioner_gates(KeyChunk& c) {
   } else if (g) {
     load_scalars(g, c.span, head_, 0.0f, c.alpha_atk);
   }
-  for (int64_t i = 0; i < c.span.fill; ++i) c.alpha_atk[i] = std::exp(c.alpha_atk[i]);
+  p_.simd.exp_rows(kChunk, c.alpha_atk, c.alpha_atk);
 }
 
 void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
   const Span& span = c.span;
   const Tensor& g = p_.in.g;
-  std::fill_n(gates.alpha, kChunk, 1.0f);
+  std::fill_n(gates.alpha, kChunk, 0.0f);
   if (p_.spec.decay == Decay::kDiag) {
     load_rows(g, span, value_head, p_.K, gates.alpha_rows, p_.Kp);
     p_.simd.exp_rows(span.fill * p_.Kp, gates.alpha_rows, gates.alpha_rows);
   } else {
     if (p_.spec.decay == Decay::kScalar) {
       load_scalars(g, span, value_head, 0.0f, gates.alpha);
-      for (int64_t i = 0; i < span.fill; ++i) gates.alpha[i] = std::exp(gates.alpha[i]);
     } else if (p_.spec.decay == Decay::kConst) {
-      std::fill_n(gates.alpha, span.rows, std::exp(g.data[value_head * g.stride[0]]));
+      std::fill_n(gates.alpha, span.rows, g.data[value_head * g.stride[0]]);
     }
+    p_.simd.exp_rows(kChunk, gates.alpha, gates.alpha);
     if (gates.alpha_rows) {
       for (int64_t i = 0; i < span.fill; ++i) std::fill_n(gates.alpha_rows + i * p_.Kp, p_.Kp, gates.alpha[i]);
     }

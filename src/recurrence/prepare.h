@@ -42,19 +42,20 @@ struct KeyChunk {
   float *A_previous = nullptr, *B = nullptr, *slope = nullptr;
   float* eta = nullptr;  // RWKV-7
   float q_inverse_norm[kChunk], k_inverse_norm[kChunk];
-  float key_factor[kChunk];                   // normaliser of the write key
-  float alpha_atk[kChunk], beta_atk[kChunk];  // gates of the preconditioner
-  float* alpha_atk_rows = nullptr;            // the decay when it is tied to a diagonal one
-  KeyState start;                             // state before the chunk
+  float key_factor[kChunk];  // normaliser of the write key
+  alignas(64) float alpha_atk[kChunk];
+  float beta_atk[kChunk];           // gates of the preconditioner
+  float* alpha_atk_rows = nullptr;  // the decay when it is tied to a diagonal one
+  KeyState start;                   // state before the chunk
 };
 
 // The gates of one value head over a chunk.
 struct Gates {
-  float gain[kChunk];           // multiplies the value
-  float erase[kChunk];          // multiplies the erase key
-  float beta[kChunk];           // the input behind the gain
-  float alpha[kChunk];          // scalar decay
-  float* alpha_rows = nullptr;  // [kChunk][Kp] diagonal decay
+  float gain[kChunk];               // multiplies the value
+  float erase[kChunk];              // multiplies the erase key
+  float beta[kChunk];               // the input behind the gain
+  alignas(64) float alpha[kChunk];  // scalar decay
+  float* alpha_rows = nullptr;      // [kChunk][Kp] diagonal decay
 };
 
 // What the core receives as values, [write_sets*kChunk][ld]: `columns` gained value columns from `first` on, behind a

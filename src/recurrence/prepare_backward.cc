@@ -130,7 +130,7 @@ void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGr
                             SharedGrads& shared, const Inputs& out) {
   float dcenter = 0.0f;
   float dbeta[kChunk], dlog_alpha[kChunk];
-  std::fill_n(dridge_, p_.Kp, 0.0f);
+  if (ridge_) std::fill_n(dridge_, p_.Kp, 0.0f);
   simd::PrecondScanGrad scan{};
   scan.kind = p_.scan_kind();
   scan.rows = kChunk;
@@ -155,7 +155,9 @@ void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGr
   p_.simd.precond_scan_grad(scan);
 
   shared.center += dcenter;
-  for (int64_t i = 0; i < p_.K; ++i) shared.ridge[i] += dridge_[i];
+  if (ridge_) {
+    for (int64_t i = 0; i < p_.K; ++i) shared.ridge[i] += dridge_[i];
+  }
   if (p_.spec.tie_gates) {
     for (int64_t i = 0; i < c.span.rows; ++i) {
       tied.beta[i] += dbeta[i];

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "deltanet/recurrence.h"
+#include "recurrence/squash.h"
 #include "simd/kernels.h"
 
 // What all stages of the engine share: the row, the sizes and padded sizes, and how to find a token's data.
@@ -19,14 +20,15 @@ struct Problem {
   const Shape shape;
   const simd::Kernels& simd;
 
-  int64_t K, V, Kp, Vp;  // Kp, Vp: padded to whole vectors
-  int64_t group;         // value heads per key head
-  float scale;           // of q
-  bool erases;           // the row has an erase key (online and DPLR)
-  bool diagonal;         // the chunk is treated with a decay vector per token
-  bool erase_first;      // the erase key reads the state before the token's decay
-  int64_t reads;         // stacked read keys: erase and query, or query alone
-  int64_t write_sets;    // write keys per token: 1, or 2 for DPLR (solved and given)
+  int64_t K, V, Kp, Vp;       // Kp, Vp: padded to whole vectors
+  int64_t group;              // value heads per key head
+  float scale;                // of q
+  bool erases;                // the row has an erase key (online and DPLR)
+  bool diagonal;              // the chunk is treated with a decay vector per token
+  bool erase_first;           // the erase key reads the state before the token's decay
+  simd::SquashCurve curve{};  // stable preconditioner
+  int64_t reads;              // stacked read keys: erase and query, or query alone
+  int64_t write_sets;         // write keys per token: 1, or 2 for DPLR (solved and given)
 
   Problem(const Spec& s, const Inputs& inputs, const Shape& sizes)
       : spec(s), in(inputs), shape(sizes), simd(simd::kernels()) {
@@ -36,6 +38,7 @@ struct Problem {
     Vp = simd::padded(V);
     group = shape.U / shape.H;
     scale = static_cast<float>(spec.scale ? *spec.scale : 1.0 / std::sqrt(static_cast<double>(K)));
+    if (spec.precond == Precond::kAtkStable) curve = squash_curve(spec);
     const bool dplr = spec.solve == Solve::kDplr;
     erases = spec.solve != Solve::kOffline;
     diagonal = spec.decay == Decay::kDiag || dplr;

@@ -54,6 +54,14 @@ enum class PrecondKind {
   kInversePrevious,  // B = 1/(A_{t-1} + ridge)      (key side, Sherman-Morrison)
 };
 
+// B as a function of s in [-1, 1]: exp(e0 + e1 s) as a polynomial, highest power first. With |e1| <= log 2 seven terms
+// are good to 1e-7; six where the range parameter is at most 1.5, the paper's.
+struct SquashCurve {
+  static constexpr int kTerms = 7;
+  float coefficients[kTerms];  // the first is 0 if six terms suffice
+  float slope;                 // e1
+};
+
 struct PrecondScan {
   PrecondKind kind;
   int64_t rows, n;     // tokens and padded key dimension
@@ -61,12 +69,12 @@ struct PrecondScan {
   const float* x;      // [rows][n]: what B multiplies
   const float* alpha;  // decay of A: [rows], or [rows][n] if alpha_is_row
   bool alpha_is_row;
-  const float* beta;                    // [rows]
-  float eps, center;                    // stable kinds
-  float exponent_bias, exponent_slope;  // e0 and e1 above: the range of B
-  const float* ridge;                   // [n], inverse kinds
-  float* A;                             // [n] state, updated
-  float* y;                             // [rows][n]; null: only A is wanted
+  const float* beta;  // [rows]
+  float eps, center;  // stable kinds
+  const SquashCurve* curve;
+  const float* ridge;  // [n], inverse kinds
+  float* A;            // [n] state, updated
+  float* y;            // [rows][n]; null: only A is wanted
   // Kept for the backward pass, [rows][n] each; null in a plain forward.
   float* A_previous;  // A_{t-1}
   float* B;

@@ -40,7 +40,7 @@ HWY_INLINE Pack<kVecs> map(const Op& op) {
 
 // Horner's rule, highest power first.
 template <int kVecs, int kTerms>
-HWY_INLINE Pack<kVecs> polynomial(const float (&coefficients)[kTerms], const Pack<kVecs>& x) {
+HWY_INLINE Pack<kVecs> polynomial(const float* coefficients, const Pack<kVecs>& x) {
   const D d;
   Pack<kVecs> p = DELTANET_MAP(hn::Set(d, coefficients[0]));
   for (int term = 1; term < kTerms; ++term)
@@ -56,12 +56,13 @@ HWY_INLINE Pack<kVecs> reciprocal(const Pack<kVecs>& x) {
   return DELTANET_MAP(hn::Mul(estimate.v[i], hn::NegMulAdd(x.v[i], estimate.v[i], hn::Set(d, 2.0f))));
 }
 
-// Natural logarithm of a positive normal number, absolute error below 1e-6: x = 2^e m with m in [2/3, 4/3),
-// log m = f + f^2 p(f) with f = m - 1 and p a Chebyshev fit on [-1/3, 1/3]. The squash multiplies this error by at most
-// log x < 0.7, so more digits would not be seen.
+// log(x) - center for a positive normal x, absolute error below 1e-6: x = 2^e m with m in [2/3, 4/3), and
+// log m = f p(f), f = m - 1, p a Chebyshev fit on [-1/3, 1/3]. The squash multiplies this error by at most log x < 0.7,
+// so more digits would not be seen.
 template <int kVecs>
-HWY_INLINE Pack<kVecs> fast_log(const Pack<kVecs>& x) {
-  static constexpr float kFit[] = {0.16729102f, -0.18989818f, 0.19858718f, -0.24899696f, 0.33335334f, -0.5000063f};
+HWY_INLINE Pack<kVecs> centred_log(const Pack<kVecs>& x, float center) {
+  static constexpr float kFit[] = {0.16729102f, -0.18989818f, 0.19858718f, -0.24899696f,
+                                   0.33335334f, -0.5000063f,  1.0f};
   const D d;
   const DI di;
   hn::Vec<DI> exponent[kVecs];
@@ -70,21 +71,14 @@ HWY_INLINE Pack<kVecs> fast_log(const Pack<kVecs>& x) {
   }
   const Pack<kVecs> m = DELTANET_MAP(hn::BitCast(d, hn::Sub(hn::BitCast(di, x.v[i]), hn::ShiftLeft<23>(exponent[i]))));
   const Pack<kVecs> f = DELTANET_MAP(hn::Sub(m.v[i], hn::Set(d, 1.0f)));
-  const Pack<kVecs> p = polynomial<kVecs>(kFit, f);
-  const Pack<kVecs> log_m = DELTANET_MAP(hn::MulAdd(p.v[i], hn::Mul(f.v[i], f.v[i]), f.v[i]));
-  return DELTANET_MAP(hn::MulAdd(hn::ConvertTo(d, exponent[i]), hn::Set(d, 0.6931471806f), log_m.v[i]));
-}
-
-// exp(x) for |x| <= log 2, which the squash guarantees: no range reduction. Chebyshev fit, relative error 6e-7.
-template <int kVecs>
-HWY_INLINE Pack<kVecs> bounded_exp(const Pack<kVecs>& x) {
-  static constexpr float kFit[] = {0.0014129006f, 0.008501596f, 0.041659437f, 0.16662613f,
-                                   0.5000007f,    1.0000024f,   1.0f};
-  return polynomial<kVecs>(kFit, x);
+  const Pack<kVecs> p = polynomial<kVecs, 7>(kFit, f);
+  const Pack<kVecs> whole =
+      DELTANET_MAP(hn::MulAdd(hn::ConvertTo(d, exponent[i]), hn::Set(d, 0.6931471806f), hn::Set(d, -center)));
+  return DELTANET_MAP(hn::MulAdd(p.v[i], f.v[i], whole.v[i]));
 }
 
 // B and, if wanted, dB/dA, at the second moment A (current or previous, as the kind says).
-template <PrecondKind kKind, bool kSlope, int kVecs>
+template <PrecondKind kKind, bool kSlope, int kTerms, int kVecs>
 HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, const Pack<kVecs>& A, Pack<kVecs>& slope) {
   const D d;
   const Vec one = hn::Set(d, 1.0f);
@@ -93,10 +87,8 @@ HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, cons
     if constexpr (kSlope) slope = DELTANET_MAP(hn::Neg(hn::Mul(B.v[i], B.v[i])));
     return B;
   } else {
-    const Vec e1 = hn::Set(d, p.exponent_slope);
     const Pack<kVecs> shifted = DELTANET_MAP(hn::Add(A.v[i], hn::Set(d, p.eps)));
-    const Pack<kVecs> logarithm = fast_log(shifted);
-    const Pack<kVecs> r = DELTANET_MAP(hn::Sub(logarithm.v[i], hn::Set(d, p.center)));
+    const Pack<kVecs> r = centred_log(shifted, p.center);
     Pack<kVecs> s, ds;
     if constexpr (kKind == PrecondKind::kStableTanh) {
       // tanh r = sign(r) (1-t)/(1+t), t = exp(-2|r|). The slope 4t/(1+t)^2 keeps its digits where tanh saturates, which
@@ -112,8 +104,9 @@ HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, cons
       s = DELTANET_MAP(hn::Mul(r.v[i], inverse.v[i]));
       if constexpr (kSlope) ds = DELTANET_MAP(hn::Mul(inverse.v[i], inverse.v[i]));
     }
-    const Pack<kVecs> B = bounded_exp<kVecs>(DELTANET_MAP(hn::MulAdd(e1, s.v[i], hn::Set(d, p.exponent_bias))));
+    const Pack<kVecs> B = polynomial<kVecs, kTerms>(p.curve->coefficients + SquashCurve::kTerms - kTerms, s);
     if constexpr (kSlope) {
+      const Vec e1 = hn::Set(d, p.curve->slope);
       const Pack<kVecs> inverse_A = reciprocal(shifted);
       slope = DELTANET_MAP(hn::Mul(hn::Mul(hn::Mul(B.v[i], e1), ds.v[i]), inverse_A.v[i]));
     }
@@ -121,7 +114,7 @@ HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, cons
   }
 }
 
-template <PrecondKind kKind, bool kKeep, int kVecs>
+template <PrecondKind kKind, bool kKeep, int kTerms, int kVecs>
 HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
   const D d;
   Pack<kVecs> A = DELTANET_MAP(hn::Load(d, p.A + column + i * kLanes));
@@ -138,8 +131,8 @@ HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
     }
     A = DELTANET_MAP(hn::MulAdd(hn::Mul(beta, k.v[i]), k.v[i], A.v[i]));
     Pack<kVecs> slope;
-    const Pack<kVecs> B =
-        preconditioner<kKind, kKeep, kVecs>(p, column, kKind == PrecondKind::kInversePrevious ? previous : A, slope);
+    const Pack<kVecs> B = preconditioner<kKind, kKeep, kTerms, kVecs>(
+        p, column, kKind == PrecondKind::kInversePrevious ? previous : A, slope);
     for (int i = 0; i < kVecs; ++i) {
       const int64_t here = at + i * kLanes;
       hn::Store(hn::Mul(B.v[i], hn::Load(d, p.x + here)), d, p.y + here);
@@ -155,25 +148,28 @@ HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
 
 #undef DELTANET_MAP
 
-template <PrecondKind kKind, bool kKeep>
+template <PrecondKind kKind, bool kKeep, int kTerms>
 void scan(const PrecondScan& p) {
   int64_t column = 0;
-  for (; column + kTogether * kLanes <= p.n; column += kTogether * kLanes)
-    scan_columns<kKind, kKeep, kTogether>(p, column);
-  for (; column < p.n; column += kLanes) scan_columns<kKind, kKeep, 1>(p, column);
+  for (; column + kTogether * kLanes <= p.n; column += kTogether * kLanes) {
+    scan_columns<kKind, kKeep, kTerms, kTogether>(p, column);
+  }
+  for (; column < p.n; column += kLanes) scan_columns<kKind, kKeep, kTerms, 1>(p, column);
 }
 
 template <bool kKeep>
 void scan_kind(const PrecondScan& p) {
+  constexpr int kAll = SquashCurve::kTerms;
   switch (p.kind) {
     case PrecondKind::kStableFast:
-      return scan<PrecondKind::kStableFast, kKeep>(p);
+      if (p.curve->coefficients[0] == 0.0f) return scan<PrecondKind::kStableFast, kKeep, kAll - 1>(p);
+      return scan<PrecondKind::kStableFast, kKeep, kAll>(p);
     case PrecondKind::kStableTanh:
-      return scan<PrecondKind::kStableTanh, kKeep>(p);
+      return scan<PrecondKind::kStableTanh, kKeep, kAll>(p);
     case PrecondKind::kInverse:
-      return scan<PrecondKind::kInverse, kKeep>(p);
+      return scan<PrecondKind::kInverse, kKeep, kAll>(p);
     case PrecondKind::kInversePrevious:
-      return scan<PrecondKind::kInversePrevious, kKeep>(p);
+      return scan<PrecondKind::kInversePrevious, kKeep, kAll>(p);
   }
 }
 
