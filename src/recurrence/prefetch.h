@@ -13,7 +13,10 @@ namespace deltanet {
 // at once.
 class Prefetcher {
  public:
-  void clear() { rows_.clear(); }
+  void clear() {
+    rows_.clear();
+    current_ = 0;
+  }
 
   void add(const Tensor& t, const Span& span, int64_t head, int64_t columns) {
     if (!t || t.rank != 4 || t.stride[3] != 1) return;
@@ -25,12 +28,13 @@ class Prefetcher {
     }
   }
 
-  // Spreads what was added over about `calls` calls of some().
+  // Spreads what is left over about `calls` calls of some().
   void plan(int64_t calls) {
     int64_t lines = 0;
-    for (const Row& row : rows_) lines += static_cast<int64_t>((row.end - row.next + kLine - 1) / kLine);
+    for (size_t i = current_; i < rows_.size(); ++i) {
+      lines += static_cast<int64_t>((rows_[i].end - rows_[i].next + kLine - 1) / kLine);
+    }
     lines_per_call_ = lines / calls + 1;
-    current_ = 0;
   }
 
   void some() {
