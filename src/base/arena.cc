@@ -19,7 +19,7 @@ constexpr int64_t kPage = 1024;               // floats in 4 KiB
 constexpr int64_t kSmallestBlock = 1 << 16;   // floats
 constexpr int64_t kLargeBlock = 1 << 20;      // floats: from here on, ask for huge pages
 constexpr int64_t kLargestGrowth = 16 << 20;  // floats
-constexpr int64_t kKeptPerThread = 16 << 20;  // floats: 64 MiB
+constexpr int64_t kKeptPerThread = 64 << 20;  // floats: 256 MiB
 
 std::atomic<bool> poison{false};
 

@@ -38,7 +38,7 @@ class Arena {
 };
 
 // The arena of the calling thread, empty again, for pieces that live as long as one task. Tasks do not nest. A thread
-// keeps its memory between tasks, but not more than 64 MiB of it.
+// keeps its memory between tasks, but not more than 256 MiB of it.
 class TaskArena {
  public:
   TaskArena();

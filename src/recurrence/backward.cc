@@ -427,6 +427,15 @@ std::vector<SharedGrads> BackwardTask::run() {
 
 }  // namespace
 
+int64_t most_backward_heads(const Problem& p) {
+  constexpr int64_t kFloats = 48 << 20;  // 192 MiB
+  int64_t longest = 0;
+  for (const Sequence& sequence : sequences_of(p.in, p.shape)) longest = std::max(longest, sequence.length());
+  const int64_t state = p.Vp * simd::panel_stride(p.K);
+  const int64_t kept = longest * p.write_sets * p.Vp + longest / kSegment * state;
+  return std::max<int64_t>(1, kFloats / (p.group * kept + 1));
+}
+
 std::vector<SharedGrads> run_backward(const Problem& p, const Task& task, int threads, const Outputs& upstream,
                                       const Inputs& out) {
   const TaskArena arena;

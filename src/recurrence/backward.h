@@ -7,6 +7,9 @@
 
 namespace deltanet {
 
+// Key heads that a task should not exceed, so that a thread can keep its scratch memory from one task to the next.
+int64_t most_backward_heads(const Problem& p);
+
 // Gradients of the task's key heads and their value heads over one sequence: stored in `out` where they belong to
 // tokens and states, returned, one per key head of the task, where all sequences share them. `threads` share the value
 // columns; the result does not depend on their number.

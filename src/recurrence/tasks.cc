@@ -19,8 +19,8 @@ int64_t heads_per_task(const Problem& p, int64_t threads) {
 
 }  // namespace
 
-std::vector<Task> make_tasks(const Problem& p, int threads) {
-  const int64_t together = heads_per_task(p, threads);
+std::vector<Task> make_tasks(const Problem& p, int threads, int64_t most_heads) {
+  const int64_t together = std::min(most_heads, heads_per_task(p, threads));
   std::vector<Task> tasks;
   for (const Sequence& sequence : sequences_of(p.in, p.shape)) {
     for (int64_t head = 0; head < p.shape.H; head += together) {

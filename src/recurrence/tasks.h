@@ -20,7 +20,7 @@ struct Task {
 
 // Longest sequences first, so that no thread is left with a long one at the end. Fewer tasks than threads mean one task
 // for each sequence and key head.
-std::vector<Task> make_tasks(const Problem& p, int threads);
+std::vector<Task> make_tasks(const Problem& p, int threads, int64_t most_heads);
 
 void run_chunked(const Problem& p, const Task& task, const Outputs& out);
 void run_recurrent(const Problem& p, const Task& task, const Outputs& out);
