@@ -162,8 +162,11 @@ void FloorBench::compare_threads(int64_t heads, double floor) {
   Workspace workspace(shape);
   check("gdn", workspace);
   std::vector<std::unique_ptr<Kernel>> kernels;
-  for (const int threads : {1, 2}) kernels.push_back(std::make_unique<Kernel>("gdn", workspace, threads));
-  const std::vector<Times> times = measure(what, kernels, heads == 8 ? rounds(21, 5) : rounds(41, 9), Clock::kWall);
+  // Several calls in a row, as a program makes them: a thread that has slept while the other setting was measured takes
+  // its time to wake.
+  const int calls = heads == 8 ? 3 : 16;
+  for (const int threads : {1, 2}) kernels.push_back(std::make_unique<Kernel>("gdn", workspace, threads, calls));
+  const std::vector<Times> times = measure(what, kernels, heads == 8 ? rounds(11, 3) : rounds(15, 5), Clock::kWall);
   floors_.push_back({what + ", forward: speed", ">=", floor, ratios(times[0].forward, times[1].forward)});
   floors_.push_back({what + ", forward+backward: speed", ">=", floor, ratios(times[0].training, times[1].training)});
 }
