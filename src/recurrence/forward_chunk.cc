@@ -1,87 +1,145 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/parallel.h"
 #include "recurrence/chunk.h"
 #include "recurrence/tasks.h"
 
 namespace deltanet {
 namespace {
 
-// One key head of the task with the states it carries.
+constexpr int64_t kColumns = 32;  // granularity of a cut by columns: the panel of the chunk engine
+
+// Some value columns of one value head.
+struct Columns {
+  int64_t value_head, first, columns;
+};
+
+// All value columns of a key head, cut into `parts` runs of panels of about equal size. A run may span value heads.
+std::vector<std::vector<Columns>> cut_columns(const Problem& p, int64_t key_head, int64_t parts) {
+  const int64_t panels = (p.V + kColumns - 1) / kColumns;
+  const int64_t total = p.group * panels;
+  parts = std::min(parts, total);
+  std::vector<std::vector<Columns>> cut(parts);
+  for (int64_t part = 0; part < parts; ++part) {
+    int64_t panel = total * part / parts;
+    const int64_t end = total * (part + 1) / parts;
+    while (panel < end) {
+      const int64_t value = panel / panels, first = panel % panels;
+      const int64_t last = std::min(panels, first + end - panel);
+      cut[part].push_back(
+          {key_head * p.group + value, first * kColumns, std::min(p.V, last * kColumns) - first * kColumns});
+      panel += last - first;
+    }
+  }
+  return cut;
+}
+
+// Some columns of one key head, with the states they carry.
 struct HeadRun {
-  int64_t index;
+  int64_t key_head;
+  std::vector<Columns> columns;
+  bool owns_key_state;  // of all runs of a head, one writes the final A, P, G
   Prepare prepare;
   KeyState key_state;
-  std::vector<float*> states;  // S of each value head of the group
+  std::vector<float*> states;  // S of each entry of `columns`, [Kp][lds]
 
-  HeadRun(const Problem& p, const Sequence& sequence, int64_t key_head, int64_t lds, Arena& arena)
-      : index(key_head), prepare(p, key_head, Purpose::kForward, arena), key_state(KeyState::make(p, arena)) {
-    key_state.load_initial(p, sequence, key_head);
-    for (int64_t v = 0; v < p.group; ++v) {
+  HeadRun(const Problem& p, const Sequence& sequence, int64_t head, std::vector<Columns> cut, bool owns, int64_t lds,
+          Arena& arena)
+      : key_head(head),
+        columns(std::move(cut)),
+        owns_key_state(owns),
+        prepare(p, head, Purpose::kForward, arena),
+        key_state(KeyState::make(p, arena)) {
+    key_state.load_initial(p, sequence, head);
+    for (const Columns& c : columns) {
       states.push_back(arena.take_zeros(p.Kp * lds));
-      if (p.in.S0) load_state(p.in.S0, sequence.index, key_head * p.group + v, p.K, p.V, states.back(), lds);
+      if (!p.in.S0) continue;
+      load_state(columns_from(p.in.S0, c.first), sequence.index, c.value_head, p.K, c.columns, states.back(), lds);
     }
+  }
+
+  void store_final(const Problem& p, const Sequence& sequence, int64_t lds, const Outputs& out) const {
+    for (size_t i = 0; out.S_final && i < columns.size(); ++i) {
+      const Columns& c = columns[i];
+      store_state(states[i], lds, sequence.index, c.value_head, p.K, c.columns, columns_from(out.S_final, c.first));
+    }
+    if (owns_key_state) key_state.store_final(p, sequence, key_head, out);
   }
 };
 
-// The rows of the head that comes after `head`: the next one in this chunk, or the first one in the next chunk.
-void prefetch_next(const Problem& p, const Task& task, const Span& span, int64_t head, const Outputs& out,
-                   Prefetcher& prefetcher) {
+void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outputs& out, Prefetcher& prefetcher) {
   prefetcher.clear();
-  const bool wraps = head + 1 == task.first_head + task.heads;
-  const int64_t key_head = wraps ? task.first_head : head + 1;
-  const int64_t token = wraps ? span.token + kChunk : span.token;
-  const Span next{span.batch, token, std::min(kChunk, task.sequence.end - token), kChunk};
-  prefetcher.add(p.in.q, next, key_head, p.K);
-  prefetcher.add(p.in.k, next, key_head, p.K);
-  for (int64_t u = key_head * p.group; u < (key_head + 1) * p.group; ++u) {
-    if (p.spec.decay == Decay::kDiag) prefetcher.add(p.in.g, next, u, p.K);
-    prefetcher.add(p.in.v, next, u, p.V);
-    prefetcher.add(out.o, next, u, p.V);
+  prefetcher.add(p.in.q, span, run.key_head, p.K);
+  prefetcher.add(p.in.k, span, run.key_head, p.K);
+  for (const Columns& c : run.columns) {
+    if (p.spec.decay == Decay::kDiag) prefetcher.add(p.in.g, span, c.value_head, p.K);
+    prefetcher.add(columns_from(p.in.v, c.first), span, c.value_head, c.columns);
+    prefetcher.add(columns_from(out.o, c.first), span, c.value_head, c.columns);
   }
 }
 
-}  // namespace
+using Runs = std::vector<std::unique_ptr<HeadRun>>;
 
-void run_chunked(const Problem& p, const Task& task, const Outputs& out) {
-  const TaskArena task_arena;
-  Arena& arena = task_arena.get();
+// Takes the runs through the sequence, chunk by chunk in turn.
+void run_heads(const Problem& p, const Sequence& sequence, Runs& runs, int64_t lds, Arena& arena, const Outputs& out) {
   ChunkCore core(p, arena);
-  const int64_t lds = simd::panel_stride(p.V);
-  std::vector<std::unique_ptr<HeadRun>> runs;
-  for (int64_t h = 0; h < task.heads; ++h) {
-    runs.push_back(std::make_unique<HeadRun>(p, task.sequence, task.first_head + h, lds, arena));
-  }
   KeyChunk key = runs[0]->prepare.make_chunk(arena);
   Gates gates = runs[0]->prepare.make_gates(arena);
   Operands ops = core.make_operands(arena);
   float* d = arena.take_zeros(core.value_rows() * p.Vp);
   float* o = arena.take(kChunk * p.Vp);
+  const auto span_at = [&](int64_t token) {
+    return Span{sequence.batch, token, std::min(kChunk, sequence.end - token), kChunk};
+  };
 
-  for (int64_t token = task.sequence.begin; token < task.sequence.end; token += kChunk) {
-    const Span span{task.sequence.batch, token, std::min(kChunk, task.sequence.end - token), kChunk};
-    for (auto& run : runs) {
-      run->prepare.forward(span, run->key_state, key);
-      prefetch_next(p, task, span, run->index, out, core.prefetcher());
+  for (int64_t token = sequence.begin; token < sequence.end; token += kChunk) {
+    const Span span = span_at(token);
+    for (size_t r = 0; r < runs.size(); ++r) {
+      HeadRun& run = *runs[r];
+      run.prepare.forward(span, run.key_state, key);
+      // What comes next is the next head, or the next chunk of the first one.
+      const bool wraps = r + 1 == runs.size();
+      prefetch(p, *runs[wraps ? 0 : r + 1], wraps ? span_at(token + kChunk) : span, out, core.prefetcher());
       core.begin_key(key);
-      for (int64_t v = 0; v < p.group; ++v) {
-        const int64_t u = run->index * p.group + v;
-        run->prepare.gates(key, u, gates);
+      for (size_t i = 0; i < run.columns.size(); ++i) {
+        const Columns& c = run.columns[i];
+        run.prepare.gates(key, c.value_head, gates);
         core.operands(key, gates, /*decayed_reads=*/false, ops);
-        load_values(p, span, u, 0, p.V, gates, d, p.Vp);
-        core.forward(ops, p.Vp, run->states[v], lds, d, p.Vp, o, p.Vp);
-        if (out.o) store_rows(o, p.Vp, span, u, p.V, out.o);
+        load_values(p, span, c.value_head, c.first, c.columns, gates, d, p.Vp);
+        core.forward(ops, simd::padded(c.columns), run.states[i], lds, d, p.Vp, o, p.Vp);
+        if (out.o) store_rows(o, p.Vp, span, c.value_head, c.columns, columns_from(out.o, c.first));
       }
     }
   }
+  for (auto& run : runs) run->store_final(p, sequence, lds, out);
+}
 
-  for (auto& run : runs) {
-    for (int64_t v = 0; v < p.group; ++v) {
-      if (!out.S_final) break;
-      store_state(run->states[v], lds, task.sequence.index, run->index * p.group + v, p.K, p.V, out.S_final);
-    }
-    run->key_state.store_final(p, task.sequence, run->index, out);
+}  // namespace
+
+void run_chunked(const Problem& p, const Task& task, const Outputs& out) {
+  const TaskArena arena;
+  const int64_t lds = simd::panel_stride(p.V);
+  Runs runs;
+  for (int64_t head = task.first_head; head < task.first_head + task.heads; ++head) {
+    runs.push_back(std::make_unique<HeadRun>(p, task.sequence, head, cut_columns(p, head, 1).front(), /*owns=*/true,
+                                             lds, arena.get()));
   }
+  run_heads(p, task.sequence, runs, lds, arena.get(), out);
+}
+
+// Each thread prepares the keys for itself: that is an eighth of the work, and cheaper than handing every chunk of keys
+// from one core's cache to the other's.
+void run_chunked_shared(const Problem& p, const Task& task, int threads, const Outputs& out) {
+  const std::vector<std::vector<Columns>> parts = cut_columns(p, task.first_head, threads);
+  parallel_for(threads, static_cast<int64_t>(parts.size()), [&](int64_t i) {
+    const TaskArena arena;
+    const int64_t lds = simd::panel_stride(p.V);
+    Runs runs;
+    runs.push_back(
+        std::make_unique<HeadRun>(p, task.sequence, task.first_head, parts[i], /*owns=*/i == 0, lds, arena.get()));
+    run_heads(p, task.sequence, runs, lds, arena.get(), out);
+  });
 }
 
 }  // namespace deltanet
