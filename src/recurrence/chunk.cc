@@ -85,7 +85,7 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
       ops.M()[i * kChunk + j] = gates.erase[i] * between[seen * kChunk + j] * gram_[i * kChunk + j];
     }
   }
-  if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, ops.read_factor, key.e, p_.Kp, ops.e(p_), p_.Kp);
+  if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, ops.read_factor, key.e, p_.Kp, ops.e(), p_.Kp);
 }
 
 // gamma_rows: the running product of the decays.
@@ -106,10 +106,10 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
   if (p_.erases) {
     p_.simd.scale_rows(kChunk, Kp, gates.erase, key.e, Kp, erase_, Kp);
     if (p_.erase_first) {
-      std::copy_n(erase_, Kp, ops.e(p_));
-      p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, erase_ + Kp, ops.e(p_) + Kp);
+      std::copy_n(erase_, Kp, ops.e());
+      p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, erase_ + Kp, ops.e() + Kp);
     } else {
-      p_.simd.mul_rows(kChunk, Kp, gamma_rows_, erase_, ops.e(p_));
+      p_.simd.mul_rows(kChunk, Kp, gamma_rows_, erase_, ops.e());
     }
   }
   for (int64_t set = 0; set < p_.write_sets; ++set) {

@@ -17,7 +17,7 @@ struct Operands {
   float* mp = nullptr;      // [reads*kChunk][write_sets*kChunk] interactions inside the chunk: M (erase), then P (read)
   float* lambda = nullptr;  // [Kp] decay over the whole chunk
 
-  float* e(const Problem&) const { return eq; }
+  float* e() const { return eq; }
   float* q(const Problem& p) const { return eq + (p.reads - 1) * kChunk * p.Kp; }
   float* M() const { return mp; }
   float* P(const Problem& p) const { return mp + (p.reads - 1) * kChunk * p.write_sets * kChunk; }

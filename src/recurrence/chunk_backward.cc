@@ -21,7 +21,7 @@ void ChunkCore::advance(const Operands& ops, bool solved, int64_t n, const float
   if (p_.erases && !solved) {
     float minus_one[kChunk];
     std::fill_n(minus_one, kChunk, -1.0f);
-    times_state(kChunk, ops.e(p_), n, state, reads_);
+    times_state(kChunk, ops.e(), n, state, reads_);
     prefetcher_.some();
     p_.simd.add_scaled_rows(kChunk, n, minus_one, reads_, n, d, n);
     if (p_.write_sets == 2) p_.simd.sub_strict_lower(ops.M() + kChunk, ldm, n, d + kChunk * n, n, d, n);
@@ -125,7 +125,7 @@ void ChunkCore::scalar_backward(const KeyChunk& key, const Gates& gates, const O
   p_.simd.gemm_cols(Into::kAdd, {kChunk, Kp, kChunk, dP, kChunk, key.q, Kp, grads.w, Kp});
 
   if (p_.erases) {
-    p_.simd.dot_rows(kChunk, Kp, dops.eq, Kp, ops.e(p_), Kp, value);
+    p_.simd.dot_rows(kChunk, Kp, dops.eq, Kp, ops.e(), Kp, value);
     for (int64_t i = 0; i < kChunk; ++i) {
       const int64_t seen = p_.erase_first ? i - 1 : i;
       decay.add(0, seen, value[i]);
@@ -166,7 +166,7 @@ void ChunkCore::diagonal_backward(const KeyChunk& key, const Gates& gates, const
   float* de = rows_temp_;
   if (p_.erases) {
     const int64_t shift = p_.erase_first ? 1 : 0;
-    p_.simd.add_mul_rows(kChunk - shift, Kp, dops.eq + shift * Kp, ops.e(p_) + shift * Kp, log_alpha);
+    p_.simd.add_mul_rows(kChunk - shift, Kp, dops.eq + shift * Kp, ops.e() + shift * Kp, log_alpha);
     std::copy_n(dops.eq, Kp, de);
     p_.simd.mul_rows(kChunk - shift, Kp, gamma_rows_, dops.eq + shift * Kp, de + shift * Kp);
   }

@@ -52,7 +52,6 @@ HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
       if constexpr (kInto == Into::kSetScaled) sum = hn::Mul(hn::Set(d, g.scale[row + r]), sum);
       if constexpr (kInto == Into::kSubScaled) sum = hn::NegMulAdd(hn::Set(d, g.scale[row + r]), sum, hn::Load(d, c));
       if constexpr (kInto == Into::kAdd) sum = hn::Add(hn::Load(d, c), sum);
-      if constexpr (kInto == Into::kSub) sum = hn::Sub(hn::Load(d, c), sum);
       if constexpr (kInto == Into::kRowScale) sum = hn::MulAdd(hn::Set(d, g.scale[row + r]), hn::Load(d, c), sum);
       if constexpr (kInto == Into::kColScale)
         sum = hn::MulAdd(hn::Load(d, g.scale + col + v * kLanes), hn::Load(d, c), sum);
@@ -80,8 +79,6 @@ void gemm(Into into, const Gemm& g) {
       return gemm_into<Into::kSet, kACols>(g);
     case Into::kAdd:
       return gemm_into<Into::kAdd, kACols>(g);
-    case Into::kSub:
-      return gemm_into<Into::kSub, kACols>(g);
     case Into::kRowScale:
       return gemm_into<Into::kRowScale, kACols>(g);
     case Into::kColScale:

@@ -26,7 +26,6 @@ constexpr int64_t panel_stride(int64_t n) { return padded(n) + kPad; }
 enum class Into {
   kSet,        // C = A B
   kAdd,        // C = C + A B
-  kSub,        // C = C - A B
   kRowScale,   // C = diag(s) C + A B
   kColScale,   // C = C diag(s) + A B
   kSetScaled,  // C = diag(s) A B
