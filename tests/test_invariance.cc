@@ -255,5 +255,25 @@ RC_GTEST_PROP(Outputs, AreTheSameBitsWhenAskedForAlone, ()) {
   }
 }
 
+// One head wider than a column block: the threads share its columns, forward and backward.
+TEST(Threads, SharingOneWideHeadGivesTheSameBits) {
+  for (const char* name : {"gdn", "pgdn", "kda", "mamba2", "dplr", "mesa"}) {
+    const Spec& spec = find_row(name).spec;
+    const Shape shape{1, 300, 1, 1, 20, 150, 1};
+    const Arrays inputs = random_inputs(spec, shape, 1), upstream = random_upstream(spec, shape, 2);
+    const Options one{.threads = 1};
+    const Arrays outputs = forward_arrays(spec, inputs, one), gradients = backward_arrays(spec, inputs, upstream, one);
+    for (const int threads : {2, 3}) {
+      const Options several{.threads = threads};
+      for (const auto& [key, array] : forward_arrays(spec, inputs, several)) {
+        EXPECT_EQ(array.data, outputs.at(key).data) << name << " " << key << " on " << threads << " threads";
+      }
+      for (const auto& [key, array] : backward_arrays(spec, inputs, upstream, several)) {
+        EXPECT_EQ(array.data, gradients.at(key).data) << name << " d" << key << " on " << threads << " threads";
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace deltanet::test
