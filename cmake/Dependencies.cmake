@@ -49,6 +49,18 @@ foreach(target HWY_SSSE3 HWY_AVX3_DL HWY_AVX3_ZEN4 HWY_AVX3_SPR)
   endif()
 endforeach()
 
+if(DELTANET_MODELS)
+  set(JSON_BuildTests OFF CACHE INTERNAL "")
+  set(JSON_Install OFF CACHE INTERNAL "")
+  FetchContent_Declare(nlohmann_json
+    URL https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
+    URL_HASH SHA256=0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406
+    SYSTEM
+    FIND_PACKAGE_ARGS 3.10 CONFIG)
+  FetchContent_MakeAvailable(nlohmann_json)
+  include("${CMAKE_CURRENT_LIST_DIR}/ModelLibraries.cmake")
+endif()
+
 if(DELTANET_BUILD_CLI OR DELTANET_BUILD_TESTS)
   FetchContent_Declare(fmt
     URL https://github.com/fmtlib/fmt/archive/refs/tags/10.2.1.tar.gz
@@ -60,14 +72,7 @@ if(DELTANET_BUILD_CLI OR DELTANET_BUILD_TESTS)
     URL_HASH SHA256=f2d893a65c3b1324c50d4e682c0cdc021dd0477ae2c048544f39eed6654b699a
     SYSTEM
     FIND_PACKAGE_ARGS 2.1 CONFIG)
-  set(JSON_BuildTests OFF CACHE INTERNAL "")
-  set(JSON_Install OFF CACHE INTERNAL "")
-  FetchContent_Declare(nlohmann_json
-    URL https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
-    URL_HASH SHA256=0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406
-    SYSTEM
-    FIND_PACKAGE_ARGS 3.10 CONFIG)
-  FetchContent_MakeAvailable(fmt CLI11 nlohmann_json)
+  FetchContent_MakeAvailable(fmt CLI11)
 endif()
 
 if(DELTANET_BUILD_TESTS)

@@ -13,4 +13,5 @@ get_target_property(DELTANET_LIBRARY_TYPE deltanet TYPE)
 configure_package_config_file(cmake/deltanetConfig.cmake.in deltanetConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(deltanetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/deltanetConfig.cmake ${PROJECT_BINARY_DIR}/deltanetConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/ModelLibraries.cmake
         DESTINATION ${package_dir})
