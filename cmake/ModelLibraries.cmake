@@ -31,3 +31,4 @@ endfunction()
 
 deltanet_system_library(sentencepiece sentencepiece_processor.h sentencepiece libsentencepiece-dev)
 deltanet_system_library(pcre2 pcre2.h pcre2-8 libpcre2-dev)
+deltanet_system_library(utf8proc utf8proc.h utf8proc libutf8proc-dev)

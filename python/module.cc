@@ -12,13 +12,14 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
+#include "bindings.h"
 #include "deltanet/deltanet.h"
 
 namespace nb = nanobind;
@@ -29,22 +30,6 @@ namespace {
 using FloatArray = nb::ndarray<const float, nb::device::cpu>;
 using DoubleArray = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using Offsets = std::vector<int64_t>;  // cu_seqlens, empty without packing
-
-std::size_t count(const std::vector<int64_t>& shape) {
-  std::size_t size = 1;
-  for (int64_t extent : shape) size *= static_cast<std::size_t>(extent);
-  return size;
-}
-
-// A new NumPy array, aligned to cache lines and not initialised.
-template <class T>
-std::pair<nb::object, T*> new_array(const std::vector<int64_t>& shape) {
-  constexpr std::align_val_t kAlignment{64};
-  T* data = static_cast<T*>(::operator new(count(shape) * sizeof(T), kAlignment));
-  nb::capsule owner(data, [](void* pointer) noexcept { ::operator delete(pointer, kAlignment); });
-  const std::vector<std::size_t> extents(shape.begin(), shape.end());
-  return {nb::cast(nb::ndarray<nb::numpy, T>(data, extents.size(), extents.data(), owner)), data};
-}
 
 Tensor dense(float* data, const std::vector<int64_t>& shape) {
   Tensor tensor;
@@ -239,6 +224,9 @@ NB_MODULE(_core, m) {
   m.def("simd_target", simd_target);
   m.def("set_simd_target", set_simd_target);
   m.def("default_threads", default_threads);
+
+  bind_model(m);
+  bind_tokenizer(m);
 }
 
 }  // namespace deltanet

@@ -9,7 +9,7 @@ need() {
   echo "lint: $1 is not installed (Debian package $1)" >&2
   exit 1
 }
-mapfile -t files < <(find include src tests python examples -name '*.h' -o -name '*.cc' | sort)
+mapfile -t files < <(find include src tests fuzz python examples -name '*.h' -o -name '*.cc' | sort)
 
 need clang-format
 if [[ "${1:-}" == --fix ]]; then

@@ -98,7 +98,7 @@ std::set<std::string> check_file(const std::string& file, const std::string& tex
 TEST(Includes, FollowTheLayers) {
   const fs::path root = DELTANET_SOURCE_DIR;
   int files = 0;
-  for (const char* folder : {"include", "src", "python", "tests", "examples", "bench"}) {
+  for (const char* folder : {"include", "src", "python", "tests", "fuzz", "examples", "bench"}) {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string extension = entry.path().extension().string();

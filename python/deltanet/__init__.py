@@ -1,4 +1,4 @@
-"""Delta-rule linear attention on CPUs, on NumPy arrays.
+"""Delta-rule linear attention on CPUs, on NumPy arrays. Language models are in :class:`Model`.
 
 >>> import deltanet, numpy as np
 >>> rng = np.random.default_rng(0)
@@ -51,13 +51,18 @@ from numpy.typing import ArrayLike
 
 from . import _core
 from ._core import Error
+from .model import Model, Session, Tokenizer, model_presets
 
 __all__ = [
     "Error",
+    "Model",
+    "Session",
+    "Tokenizer",
     "__version__",
     "backward",
     "default_threads",
     "forward",
+    "model_presets",
     "rows",
     "set_simd_target",
     "simd_target",

@@ -12,6 +12,15 @@
 #endif
 
 namespace deltanet {
+namespace {
+
+void set_openmp_threads([[maybe_unused]] int threads) {
+#ifdef DELTANET_OPENMP
+  omp_set_num_threads(threads);
+#endif
+}
+
+}  // namespace
 
 int default_threads() {
 #ifdef DELTANET_OPENMP
@@ -54,5 +63,11 @@ void parallel_for(int threads, int64_t count, const std::function<void(int64_t)>
 #endif
   if (failure) std::rethrow_exception(failure);
 }
+
+ThreadLimit::ThreadLimit(int threads) : before_(default_threads()) {
+  set_openmp_threads(threads > 0 ? threads : before_);
+}
+
+ThreadLimit::~ThreadLimit() { set_openmp_threads(before_); }
 
 }  // namespace deltanet

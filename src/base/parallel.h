@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -11,5 +12,26 @@ namespace deltanet {
 // one by one in order, so long ones should come first. The first exception is rethrown here after all threads have
 // stopped.
 void parallel_for(int threads, int64_t count, const std::function<void(int64_t)>& body);
+
+// Calls body(begin, end) for each block of [0, count), like parallel_for; the last block may be shorter.
+template <class Body>
+void parallel_blocks(int threads, int64_t count, int64_t block, const Body& body) {
+  const auto one = [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); };
+  // By reference: a std::function would put a copy of a lambda that captures much on the heap.
+  parallel_for(threads, (count + block - 1) / block, std::cref(one));
+}
+
+// Limits the threads of libraries that run OpenMP regions of their own, as long as it lives and on the calling thread
+// only (0: default_threads()). Without OpenMP here there is nothing to limit: such a library follows its environment.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int threads);
+  ~ThreadLimit();
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  int before_;
+};
 
 }  // namespace deltanet

@@ -14,6 +14,7 @@ constexpr Command kBenchmarks[] = {
     {"kernels", "Time against length of several rows, forward and backward", setup_bench_kernels},
     {"floors", "The speeds and sizes that this library promises: measured, with PASS or FAIL", setup_bench_floors},
     {"step", "Latency of one decode step, for every SIMD target", setup_bench_step},
+    {"model", "Prefill, decoding and loading of a language model, against the machine", setup_bench_model},
     {"memory", "Memory that backward takes beyond its inputs and gradients", setup_bench_memory},
 };
 
@@ -32,7 +33,7 @@ std::function<int()> setup(CLI::App& app) {
   };
 }
 
-const RegisterCommand kBench({"bench", "Measure the kernels", setup});
+const RegisterCommand kBench({"bench", "Measure kernels and models", setup});
 
 }  // namespace
 }  // namespace deltanet::cli

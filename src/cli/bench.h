@@ -13,5 +13,6 @@ std::function<int()> setup_bench_kernels(CLI::App& app);
 std::function<int()> setup_bench_floors(CLI::App& app);
 std::function<int()> setup_bench_step(CLI::App& app);
 std::function<int()> setup_bench_memory(CLI::App& app);
+std::function<int()> setup_bench_model(CLI::App& app);
 
 }  // namespace deltanet::cli

@@ -27,6 +27,13 @@ const std::vector<Table>& tables() {
       add_precond(table.kernels);
       add_diag(table.kernels);
       add_step(table.kernels);
+      add_layers_norm(table.kernels);
+      add_layers_gates(table.kernels);
+      add_layers_conv(table.kernels);
+      add_convert(table.kernels);
+      add_attention(table.kernels);
+      add_matvec(table.kernels);
+      add_narrow(table.kernels);
       built.push_back(table);
     }
     hwy::GetChosenTarget().DeInit();

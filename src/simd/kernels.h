@@ -5,6 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "simd/attention.h"
+#include "simd/convert.h"
+#include "simd/layers.h"
+#include "simd/matvec.h"
+#include "simd/narrow.h"
+
 // The vector kernels of the library, one table per SIMD target. This header is plain C++: the callers are written in
 // terms of small matrices and never see a vector type.
 //
@@ -178,8 +184,15 @@ struct Kernels {
   void (*diag_intra_grad)(const DiagIntraGrad&);
   void (*step)(const Step&);
 
+  LayerKernels layers;
+  ConvertKernels convert;
+  MatvecKernels matvec;  // few rows of activations times weights
+  NarrowKernels narrow;  // bfloat16 and int8
+
   double (*fma_peak)(double seconds);  // measured GFLOP/s of independent fused multiply-adds on one core
   void (*plain_step)(const Step&);     // the four-pass loop that the benchmark compares `step` with
+
+  AttentionKernels attention;
 };
 
 // The table of the target in use.

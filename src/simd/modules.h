@@ -11,5 +11,12 @@ void add_rows(Kernels& table);
 void add_precond(Kernels& table);
 void add_diag(Kernels& table);
 void add_step(Kernels& table);
+void add_layers_norm(Kernels& table);
+void add_layers_gates(Kernels& table);
+void add_layers_conv(Kernels& table);
+void add_convert(Kernels& table);
+void add_attention(Kernels& table);
+void add_matvec(Kernels& table);
+void add_narrow(Kernels& table);
 
 }  // namespace deltanet::simd

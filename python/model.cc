@@ -1,0 +1,214 @@
+// Model and Session for Python. deltanet/model.py gives them their public form.
+
+#include "deltanet/model.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "deltanet/error.h"
+
+namespace deltanet {
+namespace {
+
+using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Offsets = std::vector<int64_t>;
+using Prompts = std::vector<std::vector<int32_t>>;
+
+std::span<const int32_t> span_of(const Ids& ids) { return {ids.data(), ids.size()}; }
+
+// A model runs one call at a time; Python may ask for more from several threads, which then wait.
+struct PyModel {
+  explicit PyModel(Model loaded) : model(std::move(loaded)) {}
+
+  template <class Call>
+  auto run(const Call& call) {
+    nb::gil_scoped_release unlocked;
+    const std::lock_guard lock(mutex);
+    return call();
+  }
+
+  Model model;
+  std::mutex mutex;
+};
+
+using ModelPointer = std::shared_ptr<PyModel>;
+
+// Keeps its model alive.
+struct PySession {
+  ModelPointer owner;
+  Session session;
+};
+
+ModelPointer wrap(const std::function<Model()>& make) {
+  nb::gil_scoped_release unlocked;
+  return std::make_shared<PyModel>(make());
+}
+
+ModelOptions options_of(const std::string& weights, int threads) {
+  return {.weights = parse_weight_type(weights), .threads = threads};
+}
+
+nb::object to_array(const std::vector<int64_t>& shape, std::span<const float> values) {
+  auto [array, data] = new_array<float>(shape);
+  std::memcpy(data, values.data(), values.size_bytes());
+  return array;
+}
+
+const std::vector<int64_t>& shape_of(const std::vector<ParameterInfo>& list, std::string_view name) {
+  for (const ParameterInfo& info : list) {
+    if (info.name == name) return info.shape;
+  }
+  throw Error("[model] parameter: given \"" + std::string(name) + "\"; expected one of parameter_names");
+}
+
+nb::object logits(PyModel& self, const Ids& ids, const Offsets& offsets) {
+  auto [array, data] = new_array<float>({static_cast<int64_t>(ids.size()), self.model.vocab_size()});
+  self.run([&, out = data] { self.model.logits(span_of(ids), offsets, out); });
+  return array;
+}
+
+nb::object log_probs(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets) {
+  auto [log_prob, values] = new_array<double>({static_cast<int64_t>(ids.size())});
+  auto [greedy, flags] = new_array<bool>({static_cast<int64_t>(ids.size())});
+  self.run([&, a = values, b = flags] { self.model.log_probs(span_of(ids), span_of(targets), offsets, a, b); });
+  return nb::make_tuple(log_prob, greedy);
+}
+
+std::tuple<double, int64_t> loss(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets) {
+  const LossSum sum = self.run([&] { return self.model.loss(span_of(ids), span_of(targets), offsets); });
+  return {sum.sum, sum.count};
+}
+
+std::tuple<double, int64_t> loss_and_gradients(PyModel& self, const Ids& ids, const Ids& targets,
+                                               const Offsets& offsets, bool recompute) {
+  const LossSum sum =
+      self.run([&] { return self.model.loss_and_gradients(span_of(ids), span_of(targets), offsets, recompute); });
+  return {sum.sum, sum.count};
+}
+
+nb::object read(PySession& self, const Prompts& prompts) {
+  auto [array, data] = new_array<float>({self.session.sequences(), self.owner->model.vocab_size()});
+  self.owner->run([&, out = data] { self.session.read(prompts, out); });
+  return array;
+}
+
+// on_token may be None. An exception in it ends the generation and is raised again.
+nb::object generate(PySession& self, const Prompts& prompts, const GenerateOptions& options,
+                    const nb::object& on_token) {
+  Prompts tokens(static_cast<std::size_t>(self.session.sequences()));
+  std::exception_ptr raised;
+  self.owner->run([&] {
+    self.session.generate(prompts, options, [&](int64_t sequence, int32_t id) {
+      tokens[static_cast<std::size_t>(sequence)].push_back(id);
+      const nb::gil_scoped_acquire locked;
+      try {
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C
+        return on_token.is_none() || !on_token(sequence, id).equal(nb::bool_(false));
+      } catch (...) {
+        raised = std::current_exception();
+        return false;
+      }
+    });
+  });
+  if (raised) std::rethrow_exception(raised);
+  return nb::cast(tokens);
+}
+
+GenerateOptions make_generate_options(int64_t max_tokens, double temperature, int64_t top_k, double top_p, double min_p,
+                                      double repetition_penalty, uint64_t seed, const std::vector<int32_t>& end_ids) {
+  return {.max_tokens = max_tokens,
+          .sampling = {.temperature = temperature,
+                       .top_k = top_k,
+                       .top_p = top_p,
+                       .min_p = min_p,
+                       .repetition_penalty = repetition_penalty,
+                       .seed = seed},
+          .end_ids = end_ids};
+}
+
+}  // namespace
+
+void bind_model(nb::module_& m) {
+  nb::class_<GenerateOptions>(m, "GenerateOptions").def_static("make", make_generate_options);
+
+  nb::class_<PySession>(m, "Session")
+      .def_prop_ro("sequences", [](PySession& self) { return self.session.sequences(); })
+      .def_prop_ro("bytes", [](PySession& self) { return self.session.bytes(); })
+      .def("read", read)
+      .def("generate", generate, nb::arg(), nb::arg(), nb::arg().none())
+      .def("save", [](PySession& self, const std::string& path) { self.owner->run([&] { self.session.save(path); }); })
+      .def("reset", [](PySession& self) { self.owner->run([&] { self.session.reset(); }); });
+
+  nb::class_<PyModel>(m, "Model")
+      .def_static("load",
+                  [](const std::string& directory, const std::string& weights, int threads) {
+                    return wrap([&] { return Model::load(directory, options_of(weights, threads)); });
+                  })
+      .def_static("from_preset",
+                  [](const std::string& preset, uint64_t seed, const std::string& weights, int threads) {
+                    return wrap([&] { return Model::from_preset(preset, seed, options_of(weights, threads)); });
+                  })
+      .def_static("from_config",
+                  [](const std::string& config, uint64_t seed, const std::string& weights, int threads) {
+                    return wrap([&] { return Model::from_config(config, seed, options_of(weights, threads)); });
+                  })
+      .def_prop_ro("config_json", [](PyModel& self) { return self.model.config_json(); })
+      .def_prop_ro("vocab_size", [](PyModel& self) { return self.model.vocab_size(); })
+      .def_prop_ro("parameter_count", [](PyModel& self) { return self.model.parameter_count(); })
+      .def_prop_ro("end_ids", [](PyModel& self) { return self.model.end_ids(); })
+      .def_prop_ro("parameter_names",
+                   [](PyModel& self) {
+                     std::vector<std::string> names;
+                     for (const ParameterInfo& info : self.model.parameters()) names.push_back(info.name);
+                     return names;
+                   })
+      .def("parameter",
+           [](PyModel& self, std::string_view name) {
+             const std::vector<float> values = self.run([&] { return self.model.parameter(name); });
+             return to_array(shape_of(self.model.parameters(), name), values);
+           })
+      .def("set_parameter",
+           [](PyModel& self, std::string_view name,
+              const nb::ndarray<const float, nb::c_contig, nb::device::cpu>& values) {
+             self.run([&] { self.model.set_parameter(name, {values.data(), values.size()}); });
+           })
+      .def("gradient",
+           [](PyModel& self, std::string_view name) {
+             return to_array(shape_of(self.model.parameters(), name), self.model.gradient(name));
+           })
+      .def("logits", logits)
+      .def("log_probs", log_probs)
+      .def("loss", loss)
+      .def("loss_and_gradients", loss_and_gradients)
+      .def("start",
+           [](const ModelPointer& self, int64_t sequences) {
+             return PySession{self, self->model.start(sequences)};
+           })
+      .def("load_session",
+           [](const ModelPointer& self, const std::string& path) {
+             Session session = self->run([&] { return self->model.load_session(path); });
+             return PySession{self, std::move(session)};
+           })
+      .def("save", [](PyModel& self, const std::string& directory, const std::string& dtype, int64_t max_shard_bytes) {
+        self.run([&] { self.model.save(directory, {.dtype = dtype, .max_shard_bytes = max_shard_bytes}); });
+      });
+  m.def("model_presets", model_presets);
+}
+
+}  // namespace deltanet

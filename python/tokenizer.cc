@@ -1,0 +1,47 @@
+// Tokenizer for Python.
+
+#include "deltanet/tokenizer.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+
+namespace deltanet {
+
+namespace nb = nanobind;
+
+namespace {
+
+std::string_view text_of(const nb::object& text) {
+  if (nb::isinstance<nb::bytes>(text)) {
+    const auto bytes = nb::borrow<nb::bytes>(text);
+    return {static_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  return nb::cast<std::string_view>(text);
+}
+
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+}  // namespace
+
+void bind_tokenizer(nb::module_& m) {
+  nb::class_<Tokenizer>(m, "Tokenizer")
+      .def("encode", [](const Tokenizer& self, const nb::object& text,
+                        bool add_special) { return self.encode(text_of(text), add_special); })
+      .def("decode", [](const Tokenizer& self, const std::vector<int32_t>& ids,
+                        bool skip_special) { return to_bytes(self.decode(ids, skip_special)); })
+      .def("piece", &Tokenizer::piece)
+      .def("id_of", [](const Tokenizer& self, std::string_view token) { return self.id_of(token); })
+      .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
+      .def_prop_ro("bos", &Tokenizer::bos)
+      .def_prop_ro("eos", &Tokenizer::eos);
+  m.def("load_tokenizer", [](const std::string& path) { return load_tokenizer(path); });
+  m.def("byte_tokenizer", [] { return byte_tokenizer(); });
+}
+
+}  // namespace deltanet

@@ -1,0 +1,136 @@
+// `deltanet generate`: continues prompts, token by token.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "cli/terminal.h"
+#include "cli/text_stream.h"
+#include "deltanet/error.h"
+
+namespace deltanet::cli {
+namespace {
+
+struct Settings {
+  RunOptions run;
+  SamplingOptions sampling;
+  std::vector<std::string> prompts, prompt_files;
+  std::string save_state, load_state;
+  bool quiet = false;
+};
+
+std::vector<std::string> prompts_of(const Settings& settings) {
+  std::vector<std::string> prompts = settings.prompts;
+  constexpr int64_t kLargest = int64_t{1} << 30;
+  for (const std::string& path : settings.prompt_files) prompts.push_back(read_file(path, kLargest));
+  return prompts;
+}
+
+// A saved session goes on in the middle of a text, so nothing is put before its prompts.
+std::vector<std::vector<int32_t>> encode(const Settings& settings, const Tokenizer& tokenizer,
+                                         const std::vector<std::string>& prompts) {
+  const bool add_special = !settings.run.no_special && settings.load_state.empty();
+  std::vector<std::vector<int32_t>> ids;
+  for (const std::string& prompt : prompts) {
+    ids.push_back(tokenizer.encode(prompt, add_special));
+    if (ids.back().empty() && settings.load_state.empty()) {
+      if (!tokenizer.bos()) {
+        throw Error("[generate] prompt: is empty, and the tokenizer has no token to begin with; give it some text");
+      }
+      ids.back().push_back(*tokenizer.bos());
+    }
+  }
+  return ids;
+}
+
+int run(const Settings& settings) {
+  std::vector<std::string> prompts = prompts_of(settings);
+  if (prompts.empty() && settings.load_state.empty()) {
+    throw Error("[generate] expected --prompt TEXT, --prompt-file FILE or --load-state FILE");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Model model = load_model(settings.run);
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer_for(settings.run, model);
+  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  std::optional<Session> session;
+  if (!settings.load_state.empty()) {
+    session = model.load_session(settings.load_state);
+    if (prompts.empty()) prompts.resize(static_cast<std::size_t>(session->sequences()));
+  } else {
+    session = model.start(static_cast<int64_t>(prompts.size()));
+  }
+  GenerateOptions options = settings.sampling.generate;
+  if (!settings.sampling.ignore_eos) {
+    options.end_ids = model.end_ids();
+    if (tokenizer->eos()) options.end_ids.push_back(*tokenizer->eos());
+  }
+
+  // One text is shown as it comes; several are shown when they are complete, so that they do not mix.
+  std::vector<TextStream> texts;
+  for (std::size_t n = 0; n < prompts.size(); ++n) texts.emplace_back(*tokenizer, settings.sampling.stops);
+  const bool single = texts.size() == 1;
+  if (single) {
+    fmt::print("{}", prompts.front());
+    std::fflush(stdout);
+  }
+  std::vector<std::string> shown(texts.size());
+  const auto show = [&](std::size_t n, const std::string& text) {
+    if (single) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    } else {
+      shown[n] += text;
+    }
+  };
+  const auto is_end = [&](int32_t id) {
+    return std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end();
+  };
+  const GenerateStats stats =
+      session->generate(encode(settings, *tokenizer, prompts), options, [&](int64_t sequence, int32_t id) {
+        const auto n = static_cast<std::size_t>(sequence);
+        if (!is_end(id)) show(n, texts[n].push(id));
+        return !texts[n].stopped();
+      });
+  for (std::size_t n = 0; n < texts.size(); ++n) show(n, texts[n].finish());
+  for (std::size_t n = 0; !single && n < texts.size(); ++n) {
+    fmt::print("{}\n{}{}\n{}", bold(fmt::format("[{}]", n + 1)), prompts[n], shown[n],
+               n + 1 < texts.size() ? "\n" : "");
+  }
+  if (single) fmt::print("\n");
+  std::fflush(stdout);
+
+  if (!settings.save_state.empty()) session->save(settings.save_state);
+  if (!settings.quiet) {
+    fmt::print(stderr,
+               "\n{}: loaded in {:.2f} s; prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s\n",
+               model.model_type(), load_seconds, stats.prompt_tokens,
+               static_cast<double>(stats.prompt_tokens) / stats.prompt_seconds, stats.tokens,
+               static_cast<double>(stats.tokens) / stats.seconds);
+  }
+  return 0;
+}
+
+std::function<int()> setup(CLI::App& app) {
+  const auto settings = std::make_shared<Settings>();
+  add_run_options(app, settings->run);
+  app.add_option("-p,--prompt", settings->prompts, "Text to continue; several make a batch");
+  app.add_option("--prompt-file", settings->prompt_files, "The same from a file")->check(CLI::ExistingFile);
+  add_sampling_options(app, settings->sampling);
+  app.add_option("--save-state", settings->save_state, "Write what the model remembers to this file at the end");
+  app.add_option("--load-state", settings->load_state, "Go on from such a file; prompts are added to it");
+  app.add_flag("-q,--quiet", settings->quiet, "No statistics at the end");
+  return [settings] { return run(*settings); };
+}
+
+const RegisterCommand kGenerate({"generate", "Continue a text", setup});
+
+}  // namespace
+}  // namespace deltanet::cli

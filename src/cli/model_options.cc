@@ -1,0 +1,84 @@
+#include "cli/model_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "deltanet/error.h"
+
+namespace deltanet::cli {
+
+void add_run_options(CLI::App& app, RunOptions& options) {
+  app.add_option("directory", options.directory, "Checkpoint: config.json, model.safetensors, tokenizer")->required();
+  app.add_option("--weights", options.weights, "Type of the matrices: f32, bf16 or int8")->capture_default_str();
+  app.add_option(
+      "--tokenizer", options.tokenizer,
+      "tokenizer.json, tokenizer.model, a directory with one of them, or \"bytes\" (default: the checkpoint's)");
+  app.add_option("--threads", options.threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
+  app.add_flag("--no-special", options.no_special, "Do not add the tokens that the tokenizer puts before a text (BOS)");
+}
+
+Model load_model(const RunOptions& options) {
+  return Model::load(options.directory, {.weights = parse_weight_type(options.weights), .threads = options.threads});
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer_for(const RunOptions& options, const Model& model) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (options.tokenizer == "bytes") {
+    tokenizer = byte_tokenizer();
+  } else if (!options.tokenizer.empty()) {
+    tokenizer = load_tokenizer(options.tokenizer);
+  } else {
+    const std::filesystem::path directory(options.directory);
+    const bool has_one =
+        std::filesystem::exists(directory / "tokenizer.json") || std::filesystem::exists(directory / "tokenizer.model");
+    // A vocabulary of 256 without a tokenizer can only be bytes.
+    if (!has_one && model.vocab_size() != 256) {
+      throw Error(
+          fmt::format("[tokenizer] {}: has neither tokenizer.json nor tokenizer.model; name one with "
+                      "--tokenizer, or use --tokenizer bytes for a model of bytes",
+                      options.directory));
+    }
+    tokenizer = has_one ? load_tokenizer(options.directory) : byte_tokenizer();
+  }
+  if (tokenizer->vocab_size() > model.vocab_size()) {
+    throw Error(
+        fmt::format("[tokenizer] has {} tokens, but the model's vocabulary holds {}: it belongs to another model",
+                    tokenizer->vocab_size(), model.vocab_size()));
+  }
+  return tokenizer;
+}
+
+void add_sampling_options(CLI::App& app, SamplingOptions& options) {
+  SamplerOptions& sampling = options.generate.sampling;
+  app.add_option("-n,--max-tokens", options.generate.max_tokens, "New tokens at most")->capture_default_str();
+  app.add_option("-t,--temperature", sampling.temperature, "0 takes the most probable token; higher is wilder")
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "Only the k most probable tokens (0: all)")->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "Only the most probable tokens that have this probability together")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p, "Only tokens at least this times as probable as the most probable")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                 "Above 1: tokens seen before become less probable")
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "Seed of the random choices")->capture_default_str();
+  app.add_option("--stop", options.stops, "End at this text, which is not printed; may be given several times");
+  app.add_flag("--ignore-eos", options.ignore_eos, "Go on after an end-of-text token");
+}
+
+std::string bytes_text(double bytes) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < std::size(units)) bytes /= 1000, ++unit;
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.3g} {}", bytes, units[unit]);
+}
+
+std::string grouped_text(int64_t value) {
+  std::string text = std::to_string(value);
+  for (auto i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3) text.insert(static_cast<std::size_t>(i), ",");
+  return text;
+}
+
+}  // namespace deltanet::cli

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "deltanet/model.h"
+#include "deltanet/tokenizer.h"
+
+namespace CLI {
+class App;
+}
+
+// Options that the subcommands on models share.
+
+namespace deltanet::cli {
+
+struct RunOptions {
+  std::string directory;
+  std::string weights = "f32";
+  std::string tokenizer;  // empty: the one in the directory
+  int threads = 0;
+  bool no_special = false;  // do not put the tokens around a prompt that the tokenizer asks for
+};
+
+void add_run_options(CLI::App& app, RunOptions& options);
+
+Model load_model(const RunOptions& options);
+// The tokenizer of the directory, or the one asked for: a file, a directory, or "bytes". A vocabulary that the model
+// cannot hold is an Error.
+std::unique_ptr<Tokenizer> load_tokenizer_for(const RunOptions& options, const Model& model);
+
+struct SamplingOptions {
+  GenerateOptions generate;
+  std::vector<std::string> stops;
+  bool ignore_eos = false;
+};
+
+void add_sampling_options(CLI::App& app, SamplingOptions& options);
+
+// "1.37 GB", "512 kB"
+std::string bytes_text(double bytes);
+// 342184896 -> "342,184,896"
+std::string grouped_text(int64_t value);
+
+}  // namespace deltanet::cli

@@ -1,0 +1,131 @@
+#include "model/attention_mixer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/parallel.h"
+#include "nn/attention.h"
+#include "nn/gated_norm.h"
+#include "nn/linear.h"
+
+namespace deltanet {
+namespace {
+
+// Copies the first `columns` columns of each row.
+void copy_columns(const Pass& pass, const float* from, int64_t ld_from, int64_t columns, float* to, int64_t ld_to) {
+  constexpr int64_t kBlock = 64;
+  const int64_t rows = pass.rows();
+  parallel_for(pass.threads, (rows + kBlock - 1) / kBlock, [&](int64_t block) {
+    for (int64_t row = block * kBlock; row < std::min(rows, (block + 1) * kBlock); ++row) {
+      std::copy_n(from + row * ld_from, columns, to + row * ld_to);
+    }
+  });
+}
+
+}  // namespace
+
+AttentionMixer::AttentionMixer(const Config& config, const AttentionConfig& attention, const AttentionLayout& layout,
+                               std::shared_ptr<nn::Rope> rope)
+    : config_(config), attention_(attention), layout_(layout), rope_(std::move(rope)) {}
+
+AttentionActivations AttentionMixer::plan(Arena& arena, int64_t rows) const {
+  const AttentionLayout& l = layout_;
+  return {.proj = arena.take(rows * l.in.out),
+          .rotated = arena.take(rows * (l.q.width + l.k.width)),
+          .rstd = arena.take(rows * (l.heads + l.kv_heads)),
+          .o = arena.take(rows * l.q.width),
+          .lse = arena.take(rows * l.heads)};
+}
+
+void AttentionMixer::forward(const Pass& pass, const Weights& w, const float* x, const AttentionActivations& a,
+                             LayerState* state, float* y) const {
+  const AttentionLayout& l = layout_;
+  const int64_t rows = pass.rows(), columns = l.in.out, rotated = l.q.width + l.k.width;
+  nn::linear(x, l.in.in, rows, w.matrix(l.in), w.vector(l.bias), a.proj, columns, false, pass.threads);
+
+  float *q = a.rotated, *k = a.rotated + l.q.width;
+  if (attention_.qk_norm) {
+    const auto norm = [&](Slice slice, int64_t heads, int64_t weight, float* rstd, float* out) {
+      nn::gated_norm_forward(norm_of(w, heads, weight), rows, {a.proj + slice.column, columns}, {}, {out, rotated},
+                             rstd, pass.threads);
+    };
+    norm(l.q, l.heads, l.q_norm, a.rstd, q);
+    norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, k);
+  } else {
+    copy_columns(pass, a.proj, columns, rotated, a.rotated, rotated);
+  }
+  std::vector<int64_t> starts;
+  if (state) {
+    for (const auto& sequence : state->cache.sequences) starts.push_back(sequence.length);
+  }
+  rope_->forward(pass.offsets, starts, l.heads, q, rotated, pass.threads);
+  rope_->forward(pass.offsets, starts, l.kv_heads, k, rotated, pass.threads);
+
+  nn::Attention attention = arguments(pass, a);
+  if (state) attention.past = &state->cache;
+  nn::attention_forward(attention, a.o, l.q.width, a.lse, pass.threads);
+  if (state) state->cache.append(pass.offsets, k, rotated, a.proj + l.v.column, columns);
+  output(pass, a, y);
+}
+
+nn::GatedNorm AttentionMixer::norm_of(const Weights& w, int64_t heads, int64_t weight) const {
+  return {heads, layout_.head_dim, static_cast<float>(config_.norm_eps), nn::GateActivation::kNone, w.vector(weight)};
+}
+
+nn::Attention AttentionMixer::arguments(const Pass& pass, const AttentionActivations& a) const {
+  const AttentionLayout& l = layout_;
+  const int64_t rotated = l.q.width + l.k.width;
+  return {.query_heads = l.heads,
+          .key_heads = l.kv_heads,
+          .head_dim = l.head_dim,
+          .window = attention_.window,
+          .offsets = pass.offsets,
+          .q = a.rotated,
+          .ldq = rotated,
+          .k = a.rotated + l.q.width,
+          .ldk = rotated,
+          .v = a.proj + l.v.column,
+          .ldv = l.in.out};
+}
+
+void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, float* y) const {
+  copy_columns(pass, a.o, layout_.q.width, layout_.q.width, y, layout_.q.width);
+}
+
+void AttentionMixer::backward(const Pass& pass, const Weights& w, const float* x, const AttentionActivations& a,
+                              const float* dy, const AttentionActivations& d, float* dmatrices, float* dvectors,
+                              float* dx) const {
+  const AttentionLayout& l = layout_;
+  const int64_t rows = pass.rows(), columns = l.in.out, rotated = l.q.width + l.k.width;
+  float *dq = d.rotated, *dk = d.rotated + l.q.width;
+  nn::attention_backward(arguments(pass, a),
+                         {.o = a.o,
+                          .ldo = l.q.width,
+                          .lse = a.lse,
+                          .d_o = dy,
+                          .lddo = l.q.width,
+                          .dq = dq,
+                          .lddq = rotated,
+                          .dk = dk,
+                          .lddk = rotated,
+                          .dv = d.proj + l.v.column,
+                          .lddv = columns},
+                         pass.threads);
+  rope_->backward(pass.offsets, {}, l.heads, dq, rotated, pass.threads);
+  rope_->backward(pass.offsets, {}, l.kv_heads, dk, rotated, pass.threads);
+  if (attention_.qk_norm) {
+    const auto norm = [&](Slice slice, int64_t heads, int64_t weight, const float* rstd, const float* dout) {
+      nn::gated_norm_backward(norm_of(w, heads, weight), rows, {a.proj + slice.column, columns}, {}, rstd,
+                              {dout, rotated}, {d.proj + slice.column, columns}, {}, dvectors + weight, pass.threads);
+    };
+    norm(l.q, l.heads, l.q_norm, a.rstd, dq);
+    norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, dk);
+  } else {
+    copy_columns(pass, d.rotated, rotated, rotated, d.proj, columns);
+  }
+  nn::linear_backward_weight(d.proj, columns, x, l.in.in, rows, w.type(), dmatrices + l.in.offset, l.in.out, l.in.in,
+                             l.bias == kAbsent ? nullptr : dvectors + l.bias, pass.threads);
+  nn::linear_backward_input(d.proj, columns, rows, w.matrix(l.in), dx, l.in.in, false, pass.threads);
+}
+
+}  // namespace deltanet

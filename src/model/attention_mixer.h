@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+
+#include "base/arena.h"
+#include "model/layout.h"
+#include "model/pass.h"
+#include "model/state.h"
+#include "model/weights.h"
+#include "nn/attention.h"
+#include "nn/gated_norm.h"
+#include "nn/rope.h"
+
+// Causal softmax attention as a mixer, x [R,D]: q, k, v = x W^T + bias, optionally an RMS norm of each head of q and k,
+// RoPE, attention. The product with o_proj belongs to the layer (layer.h).
+
+namespace deltanet {
+
+struct AttentionActivations {
+  float* proj = nullptr;     // [R, in.out]: q, k, v before the norm and RoPE
+  float* rotated = nullptr;  // [R, q+k]: q, k after both
+  float* rstd = nullptr;     // [R, heads + kv_heads] of the norms
+  float* o = nullptr;        // [R, heads*head_dim]
+  float* lse = nullptr;      // [R, heads]
+};
+
+class AttentionMixer {
+ public:
+  // Layers of the same head size and theta share a table of angles.
+  AttentionMixer(const Config& config, const AttentionConfig& attention, const AttentionLayout& layout,
+                 std::shared_ptr<nn::Rope> rope);
+
+  AttentionActivations plan(Arena& arena, int64_t rows) const;
+
+  // y [R, heads*head_dim]. `state` may be null.
+  void forward(const Pass& pass, const Weights& weights, const float* x, const AttentionActivations& a,
+               LayerState* state, float* y) const;
+  void output(const Pass& pass, const AttentionActivations& a, float* y) const;
+  void backward(const Pass& pass, const Weights& weights, const float* x, const AttentionActivations& a,
+                const float* dy, const AttentionActivations& d, float* dmatrices, float* dvectors, float* dx) const;
+
+ private:
+  nn::GatedNorm norm_of(const Weights& weights, int64_t heads, int64_t weight) const;
+  nn::Attention arguments(const Pass& pass, const AttentionActivations& a) const;
+
+  const Config& config_;
+  const AttentionConfig& attention_;
+  const AttentionLayout& layout_;
+  std::shared_ptr<nn::Rope> rope_;
+};
+
+}  // namespace deltanet

@@ -1,0 +1,399 @@
+// config.json: upstream's fields in, our Config out, and back.
+
+#include "model/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/file.h"
+#include "deltanet/error.h"
+#include "model/config_fields.h"
+
+namespace deltanet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kTransformer = "transformer";
+
+// Upstream's model types, the row each of them runs, and its class.
+struct ModelType {
+  std::string_view name, row, architecture;
+};
+constexpr ModelType kModelTypes[] = {
+    {"delta_net", "delta_net", "DeltaNetForCausalLM"},
+    {"gated_deltanet", "gdn", "GatedDeltaNetForCausalLM"},
+    {"kda", "kda", "KDAForCausalLM"},
+    {"precond_deltanet", "pdn", "PrecondDeltaNetForCausalLM"},
+    {"precond_gated_deltanet", "pgdn", "PrecondGatedDeltaNetForCausalLM"},
+    {"precond_kda", "pkda", "PrecondKDAForCausalLM"},
+    {kTransformer, "", "TransformerForCausalLM"},
+    {kRowModelType, "", "DgpsForCausalLM"},
+};
+
+const ModelType& find_model_type(const Fields& fields) {
+  const std::string name = fields.text("model_type");
+  std::string known;
+  for (const ModelType& type : kModelTypes) {
+    if (type.name == name) return type;
+    known += (known.empty() ? "" : ", ") + std::string(type.name);
+  }
+  fields.fail("model_type", "one of " + known);
+}
+
+// Options of upstream's classes that change the result and that these models do not have.
+void refuse_unsupported(const Fields& fields, std::string_view model_type) {
+  fields.require_text("hidden_act", {"swish", "silu"});
+  fields.require_text("qk_activation", {"silu"});
+  if (model_type == "delta_net") fields.require_text("qk_norm", {"l2"});  // a flag in the Transformer
+  fields.require_flag("use_beta", true);
+  fields.require_flag("use_output_norm", true);
+  fields.require_flag("use_l2warp", false);
+  fields.require_flag("safe_gate", false);
+  fields.require_flag("conv_bias", false);
+  fields.require_null("lower_bound");
+  fields.require_null("attnres_block_size");
+}
+
+AttentionConfig parse_attention(const Fields& fields, int64_t hidden_size, int64_t num_hidden_layers) {
+  AttentionConfig attention;
+  attention.layers = fields.integers("layers", 0, num_hidden_layers - 1);
+  attention.num_heads = fields.integer("num_heads", 1, hidden_size);
+  attention.num_kv_heads = fields.integer_or("num_kv_heads", attention.num_heads, 1, attention.num_heads);
+  attention.qkv_bias = fields.flag_or("qkv_bias", false);
+  attention.window = fields.integer_or("window_size", 0, 1, kLargestSize);
+  attention.rope_theta = fields.number_or("rope_theta", 10000.0, 1.0, 1e12);
+  return attention;
+}
+
+void parse_head_sizes(const Fields& fields, Config& config) {
+  const int64_t hidden = config.hidden_size;
+  const bool one = config.model_type == "delta_net" || config.model_type == "kda" || config.model_type == "precond_kda";
+  const double expand_v = fields.number_or("expand_v", one ? 1.0 : 2.0, 1e-3, 64.0);
+  double key_size = 0, value_size = 0;
+  if (config.model_type == "delta_net") {
+    const double expand_k = fields.number_or("expand_k", 1.0, 1e-3, 64.0);
+    const auto heads = static_cast<double>(config.num_heads);
+    key_size = static_cast<double>(hidden) * expand_k / heads;
+    value_size = static_cast<double>(hidden) * expand_v / heads;
+  } else {
+    key_size = static_cast<double>(fields.integer("head_dim", 1, kLargestHead));
+    value_size = key_size * expand_v;
+  }
+  config.head_dim = std::llround(key_size);
+  config.head_v_dim = std::llround(value_size);
+  if (std::abs(key_size - static_cast<double>(config.head_dim)) > 1e-5 * key_size) {
+    fields.fail("expand_k", "a factor that gives whole head sizes, not " + std::to_string(key_size));
+  }
+  if (std::abs(value_size - static_cast<double>(config.head_v_dim)) > 1e-5 * value_size) {
+    fields.fail("expand_v", "a factor that gives whole head sizes, not " + std::to_string(value_size));
+  }
+}
+
+OutputGate parse_output_gate(const Fields& fields, const Config& config) {
+  if (config.model_type == "kda" || config.model_type == "precond_kda") return OutputGate::kSigmoidLowRank;
+  if (!fields.flag_or("use_gate", config.model_type != "delta_net" && config.model_type != kRowModelType)) {
+    return OutputGate::kNone;
+  }
+  fields.require_text("output_gate_activation", {"swish", "silu", "sigmoid"});
+  return fields.text_or("output_gate_activation", "swish") == "sigmoid" ? OutputGate::kSigmoid : OutputGate::kSilu;
+}
+
+// The choices of the row, as the file or the table has them, and what every model adds: normalised queries and keys.
+void parse_spec(const Fields& fields, Config& config) {
+  config.spec = find_row(config.row).spec;
+  config.spec.l2norm = true;
+  if (config.model_type == kRowModelType) {
+    for (const auto& [key, value] : fields.object_or_empty("spec")) set_option(config.spec, key, value);
+  } else if (config.model_type.starts_with("precond_")) {
+    config.spec.x = fields.number_or("squash_x", 1.5, 1.0, 2.0);
+    config.spec.eps = fields.number_or("squash_eps", 1e-6, 0.0, 1.0);
+  }
+  validate(config.spec);
+}
+
+void parse_recurrence(const Fields& fields, Config& config) {
+  config.num_v_heads = fields.integer_or("num_v_heads", config.num_heads, 1, kLargestHeads);
+  parse_head_sizes(fields, config);
+  config.output_gate = parse_output_gate(fields, config);
+  config.conv_size = fields.flag_or("use_short_conv", true) ? fields.integer_or("conv_size", 4, 1, 8) : 0;
+  config.allow_neg_eigval = fields.flag_or("allow_neg_eigval", false);
+  const bool diagonal = config.spec.decay == Decay::kDiag;
+  config.a_init_lower = fields.number_or("a_log_init_lower", diagonal ? 1.0 : 0.0, 0.0, 16.0);
+  config.log_atk_scale_init = fields.number_or("log_atk_scale_init", -0.2, -100.0, 100.0);
+}
+
+void parse_transformer(const Fields& fields, Config& config) {
+  AttentionConfig attention;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) attention.layers.push_back(layer);
+  attention.num_heads = config.num_heads;
+  attention.num_kv_heads = fields.integer_or("num_kv_heads", config.num_heads, 1, config.num_heads);
+  attention.qkv_bias = fields.flag_or("qkv_bias", false);
+  attention.qk_norm = fields.flag_or("qk_norm", false);
+  attention.window = fields.integer_or("window_size", 0, 1, kLargestSize);
+  attention.rope_theta = fields.number_or("rope_theta", 10000.0, 1.0, 1e12);
+  config.attention.push_back(attention);
+}
+
+int64_t mlp_width(int64_t hidden_size, double ratio) {
+  const auto width = static_cast<int64_t>(static_cast<double>(hidden_size) * ratio * 2 / 3);
+  return (width + 255) / 256 * 256;
+}
+
+// ---- writing
+
+Json attention_json(const AttentionConfig& attention) {
+  return {{"layers", attention.layers},
+          {"num_heads", attention.num_heads},
+          {"num_kv_heads", attention.num_kv_heads},
+          {"qkv_bias", attention.qkv_bias},
+          {"window_size", attention.window > 0 ? Json(attention.window) : Json()},
+          {"rope_theta", attention.rope_theta}};
+}
+
+void add_recurrence(const Config& config, Json& json) {
+  const double expand_v = static_cast<double>(config.head_v_dim) / static_cast<double>(config.head_dim);
+  json["attn_mode"] = "chunk";
+  json["allow_neg_eigval"] = config.allow_neg_eigval;
+  json["conv_size"] = std::max<int64_t>(config.conv_size, 1);
+  json["use_short_conv"] = config.conv_size > 0;
+  if (config.model_type == "delta_net") {
+    const auto share = [&](int64_t head) {
+      return static_cast<double>(head * config.num_heads) / static_cast<double>(config.hidden_size);
+    };
+    json["expand_k"] = share(config.head_dim);
+    json["expand_v"] = share(config.head_v_dim);
+    json["qk_activation"] = "silu";
+    json["qk_norm"] = "l2";
+    json["use_beta"] = true;
+    json["use_output_norm"] = true;
+  } else {
+    json["expand_v"] = expand_v;
+    json["head_dim"] = config.head_dim;
+    json["num_v_heads"] = config.num_v_heads == config.num_heads ? Json() : Json(config.num_v_heads);
+  }
+  if (config.output_gate != OutputGate::kSigmoidLowRank) json["use_gate"] = config.output_gate != OutputGate::kNone;
+  if (config.output_gate == OutputGate::kSigmoid) json["output_gate_activation"] = "sigmoid";
+  if (config.spec.precond == Precond::kAtkStable) {
+    json["squash_x"] = config.spec.x;
+    json["squash_eps"] = config.spec.eps;
+    json["log_atk_scale_init"] = config.log_atk_scale_init;
+    json["a_log_init_lower"] = config.a_init_lower;
+  }
+  if (config.model_type == kRowModelType) {
+    json["row"] = config.row;
+    const Spec& base = find_row(config.row).spec;
+    const auto ours = options(config.spec), table = options(base);
+    Json spec = Json::object();
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      if (ours[i].second != table[i].second && ours[i].first != "l2norm") spec[ours[i].first] = ours[i].second;
+    }
+    json["spec"] = spec;
+    json["a_log_init_lower"] = config.a_init_lower;
+  }
+}
+
+void add_transformer(const Config& config, Json& json) {
+  const AttentionConfig& attention = config.attention.front();
+  json["num_kv_heads"] = attention.num_kv_heads;
+  json["qkv_bias"] = attention.qkv_bias;
+  json["qk_norm"] = attention.qk_norm;
+  json["window_size"] = attention.window > 0 ? Json(attention.window) : Json();
+  json["rope_theta"] = attention.rope_theta;
+}
+
+Json fresh_json(const Config& config) {
+  const auto type = std::find_if(std::begin(kModelTypes), std::end(kModelTypes),
+                                 [&](const ModelType& t) { return t.name == config.model_type; });
+  const auto id = [](const std::optional<int64_t>& value) { return value ? Json(*value) : Json(); };
+  Json json = {{"architectures", {type->architecture}},
+               {"bos_token_id", id(config.bos_token_id)},
+               {"eos_token_id", id(config.eos_token_id)},
+               {"fuse_cross_entropy", true},
+               {"fuse_norm", true},
+               {"fuse_swiglu", true},
+               {"hidden_act", "swish"},
+               {"hidden_ratio", 4},
+               {"hidden_size", config.hidden_size},
+               {"initializer_range", config.initializer_range},
+               {"intermediate_size", config.intermediate_size},
+               {"max_position_embeddings", 2048},
+               {"model_type", config.model_type},
+               {"norm_eps", config.norm_eps},
+               {"num_heads", config.num_heads},
+               {"num_hidden_layers", config.num_hidden_layers},
+               {"pad_token_id", Json()},
+               {"tie_word_embeddings", config.tie_word_embeddings},
+               {"use_cache", true},
+               {"use_l2warp", false},
+               {"vocab_size", config.vocab_size}};
+  if (config.model_type == kTransformer) {
+    add_transformer(config, json);
+    return json;
+  }
+  add_recurrence(config, json);
+  if (config.attention.empty()) {
+    json["attn"] = Json();
+  } else if (config.attention.size() == 1) {
+    json["attn"] = attention_json(config.attention.front());
+  } else {
+    json["attn"] = Json::array();
+    for (const AttentionConfig& attention : config.attention) json["attn"].push_back(attention_json(attention));
+  }
+  return json;
+}
+
+}  // namespace
+
+const AttentionConfig* Config::attention_of(int64_t layer) const {
+  for (const AttentionConfig& one : attention) {
+    if (std::find(one.layers.begin(), one.layers.end(), layer) != one.layers.end()) return &one;
+  }
+  return nullptr;
+}
+
+Config parse_config(std::string_view text, const std::string& file) {
+  const Fields fields(text, file);
+  const ModelType& type = find_model_type(fields);
+  refuse_unsupported(fields, type.name);
+
+  Config config;
+  config.source = text;
+  config.model_type = type.name;
+  config.row = type.name == kRowModelType ? fields.text("row") : std::string(type.row);
+  config.hidden_size = fields.integer("hidden_size", 1, kLargestSize);
+  config.num_hidden_layers = fields.integer("num_hidden_layers", 1, kLargestLayers);
+  config.num_heads = fields.integer("num_heads", 1, kLargestHeads);
+  config.vocab_size = fields.integer("vocab_size", 1, kLargestVocabulary);
+  const double ratio = fields.number_or("hidden_ratio", 4.0, 0.01, 1000.0);
+  config.intermediate_size =
+      fields.integer_or("intermediate_size", mlp_width(config.hidden_size, ratio), 1, kLargestSize);
+  config.norm_eps = fields.number_or("norm_eps", 1e-6, 0.0, 1.0);
+  config.initializer_range = fields.number_or("initializer_range", 0.02, 0.0, 10.0);
+  config.tie_word_embeddings = fields.flag_or("tie_word_embeddings", false);
+  config.bos_token_id = fields.id_or_none("bos_token_id", config.vocab_size);
+  config.eos_token_id = fields.id_or_none("eos_token_id", config.vocab_size);
+
+  if (type.name == kTransformer) {
+    parse_transformer(fields, config);
+  } else {
+    parse_spec(fields, config);
+    parse_recurrence(fields, config);
+    for (const Fields& one : fields.objects_or_empty("attn")) {
+      config.attention.push_back(parse_attention(one, config.hidden_size, config.num_hidden_layers));
+    }
+  }
+  validate(config, file);
+  return config;
+}
+
+Config load_config(const std::string& path) { return parse_config(read_file(path, int64_t{16} << 20), path); }
+
+std::string config_text(const Config& config, std::string_view dtype) {
+  // Sorted keys, as upstream writes them.
+  nlohmann::json json =
+      config.source.empty() ? nlohmann::json(fresh_json(config)) : nlohmann::json::parse(config.source);
+  json["dtype"] = dtype;
+  return json.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
+}
+
+void validate(const Config& config, const std::string& file) {
+  const auto fail = [&](const std::string& field, const std::string& text) {
+    throw Error("[config] " + file + ": " + field + ": " + text);
+  };
+  if (!config.row.empty() && config.num_v_heads % config.num_heads != 0) {
+    fail("num_v_heads", "given " + std::to_string(config.num_v_heads) +
+                            "; expected a multiple of num_heads = " + std::to_string(config.num_heads));
+  }
+  std::set<int64_t> seen;
+  for (const AttentionConfig& attention : config.attention) {
+    if (config.hidden_size % (2 * attention.num_heads) != 0) {
+      fail("num_heads", "given " + std::to_string(attention.num_heads) + "; expected hidden_size = " +
+                            std::to_string(config.hidden_size) + " to be an even multiple of it");
+    }
+    if (attention.num_heads % attention.num_kv_heads != 0) {
+      fail("num_kv_heads", "given " + std::to_string(attention.num_kv_heads) +
+                               "; expected a divisor of num_heads = " + std::to_string(attention.num_heads));
+    }
+    for (int64_t layer : attention.layers) {
+      if (!seen.insert(layer).second) fail("attn.layers", "layer " + std::to_string(layer) + " is named twice");
+    }
+  }
+}
+
+// ---- presets
+
+namespace {
+
+struct Size {
+  std::string_view name;
+  int64_t hidden_size, num_heads, num_hidden_layers, head_dim, head_dim_kda, vocab_size;
+};
+constexpr Size kSizes[] = {
+    {"340m", 1024, 8, 24, 128, 128, 32000},
+    {"1b", 1792, 14, 24, 128, 120, 32000},
+};
+
+const Size& find_size(std::string_view name, std::string_view whole) {
+  std::string known;
+  for (const Size& size : kSizes) {
+    if (size.name == name) return size;
+    known += (known.empty() ? "" : ", ") + std::string(size.name);
+  }
+  throw Error("[preset] given \"" + std::string(whole) + "\"; expected ROW-SIZE such as pgdn-340m, with SIZE one of " +
+              known);
+}
+
+}  // namespace
+
+Config row_config(std::string_view row, std::string_view size_name) {
+  const Size& size = find_size(size_name, std::string(row) + "-" + std::string(size_name));
+  Config config;
+  config.hidden_size = size.hidden_size;
+  config.num_hidden_layers = size.num_hidden_layers;
+  config.num_heads = size.num_heads;
+  config.vocab_size = size.vocab_size;
+  config.intermediate_size = mlp_width(size.hidden_size, 4.0);
+  config.bos_token_id = 1;
+  config.eos_token_id = 2;
+  if (row == kTransformer) {
+    config.model_type = kTransformer;
+    AttentionConfig attention;
+    for (int64_t layer = 0; layer < size.num_hidden_layers; ++layer) attention.layers.push_back(layer);
+    attention.num_heads = attention.num_kv_heads = size.num_heads;
+    config.attention.push_back(attention);
+  } else {
+    config.row = find_row(row).name;
+    config.spec = find_row(row).spec;
+    config.spec.l2norm = true;
+    const auto type =
+        std::find_if(std::begin(kModelTypes), std::end(kModelTypes), [&](const ModelType& t) { return t.row == row; });
+    config.model_type = type == std::end(kModelTypes) ? kRowModelType : type->name;
+    const bool is_kda = config.model_type == "kda" || config.model_type == "precond_kda";
+    config.num_v_heads = size.num_heads;
+    config.head_dim = config.head_v_dim = is_kda ? size.head_dim_kda : size.head_dim;
+    config.output_gate = is_kda ? OutputGate::kSigmoidLowRank : OutputGate::kNone;
+    config.a_init_lower = config.spec.decay == Decay::kDiag ? 1.0 : 0.0;
+  }
+  validate(config, "preset");
+  return config;
+}
+
+Config preset_config(std::string_view name) {
+  const std::size_t dash = name.rfind('-');
+  if (dash == std::string_view::npos) find_size("", name);
+  return row_config(name.substr(0, dash), name.substr(dash + 1));
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Size& size : kSizes) {
+    for (const Row& row : rows()) names.push_back(std::string(row.name) + "-" + std::string(size.name));
+    names.push_back(std::string(kTransformer) + "-" + std::string(size.name));
+  }
+  return names;
+}
+
+}  // namespace deltanet

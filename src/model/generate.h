@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "deltanet/model.h"
+#include "model/language_model.h"
+#include "model/state.h"
+
+namespace deltanet {
+
+// Feeds the model what each sequence has pending and then the prompts, in blocks, so that the memory of a long prompt
+// stays bounded. logits [N, vocab]: after the last token of each sequence.
+void prefill(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts, float* logits);
+
+// Continues every sequence after its prompt. Calls on_token(sequence, id) for every token as it comes; a result of
+// false ends that sequence, as do an end token and max_tokens. What the model said last stays pending in the state, so
+// that a later call goes on from there.
+GenerateStats generate(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts,
+                       const GenerateOptions& options, const std::function<bool(int64_t, int32_t)>& on_token);
+
+}  // namespace deltanet

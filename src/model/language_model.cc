@@ -1,0 +1,219 @@
+#include "model/language_model.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "deltanet/error.h"
+#include "nn/cross_entropy.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/rms_norm.h"
+
+namespace deltanet {
+namespace {
+
+void check_ids(std::span<const int32_t> ids, int64_t vocab_size, const char* name, bool may_ignore) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < vocab_size) continue;
+    if (may_ignore && ids[i] == nn::kIgnoredLabel) continue;
+    throw Error("[model] " + std::string(name) + "[" + std::to_string(i) + "]: given " + std::to_string(ids[i]) +
+                "; expected 0 to " + std::to_string(vocab_size - 1) + ", the vocabulary of the model" +
+                (may_ignore ? ", or -100 for none" : ""));
+  }
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(std::shared_ptr<const Weights> weights, int threads)
+    : weights_(std::move(weights)), threads_(threads) {
+  std::map<std::pair<int64_t, double>, std::shared_ptr<nn::Rope>> ropes;
+  for (const LayerLayout& layer : layout().layers()) {
+    std::shared_ptr<nn::Rope> rope;
+    if (layer.attention_config) {
+      auto& shared = ropes[{layer.attention.head_dim, layer.attention_config->rope_theta}];
+      if (!shared) shared = std::make_shared<nn::Rope>(layer.attention.head_dim, layer.attention_config->rope_theta);
+      rope = shared;
+    }
+    layers_.emplace_back(config(), layer, rope);
+  }
+}
+
+// ---- memory
+
+void LanguageModel::plan(int64_t rows, Keep keep) {
+  if (rows <= planned_rows_ && keep == planned_keep_) return;
+  arena_.release();
+  planned_rows_ = 0;  // nothing is planned if the memory runs out below
+  const int64_t D = config().hidden_size, F = config().intermediate_size;
+  int64_t width = 0;
+  for (const Layer& layer : layers_) width = std::max(width, layer.mixer_width());
+  const auto scratch = [&] {
+    return LayerScratch{arena_.take(rows * D), arena_.take(rows * width), arena_.take(rows * F)};
+  };
+  scratch_ = scratch();
+  pending_ = arena_.take(rows * D);
+  h_final_ = arena_.take(rows * D);
+  final_rstd_ = arena_.take(rows);
+
+  // Layers of one kind have the same sizes, so one of each kind can lend its buffers to all others.
+  activations_.assign(layers_.size(), {});
+  LayerActivations shared[2];
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    LayerActivations& lent = shared[layer.is_attention() ? 1 : 0];
+    LayerActivations& own = activations_[i];
+    if (keep == Keep::kAll) {
+      layer.plan(arena_, rows, false, own);
+      own.h = arena_.take(rows * D);
+      own.h_mid = arena_.take(rows * D);
+      continue;
+    }
+    if (!lent.gate_up) layer.plan(arena_, rows, false, lent);
+    own = lent;
+    if (keep == Keep::kNothing) {
+      own.h = own.h_mid = h_final_;  // the sum runs on in place
+    } else {
+      own.h = arena_.take(rows * D);
+      own.h_mid = h_final_;
+    }
+  }
+  if (keep != Keep::kNothing) {
+    dscratch_ = scratch();
+    dh_ = arena_.take(rows * D);
+    gradients_attention_ = gradients_recurrence_ = {};
+    for (const Layer& layer : layers_) {
+      LayerActivations& d = layer.is_attention() ? gradients_attention_ : gradients_recurrence_;
+      if (!d.gate_up) layer.plan(arena_, rows, true, d);
+    }
+  }
+  planned_rows_ = rows;
+  planned_keep_ = keep;
+}
+
+Pass LanguageModel::check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const {
+  const auto rows = static_cast<int64_t>(ids.size());
+  bool valid = offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == rows;
+  for (std::size_t i = 1; valid && i < offsets.size(); ++i) valid = offsets[i] > offsets[i - 1];
+  if (!valid) {
+    throw Error("[model] offsets: expected increasing numbers from 0 to the number of tokens, " + std::to_string(rows) +
+                "; every sequence needs at least one token");
+  }
+  if (state && state->sequences() != static_cast<int64_t>(offsets.size()) - 1) {
+    throw Error("[model] state: holds " + std::to_string(state->sequences()) + " sequences; expected " +
+                std::to_string(offsets.size() - 1) + " as in the batch");
+  }
+  check_ids(ids, config().vocab_size, "ids", false);
+  return {offsets, threads_};
+}
+
+// ---- forward
+
+void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, State* state) {
+  const int64_t rows = pass.rows(), D = config().hidden_size;
+  const Weights& w = *weights_;
+  const bool fresh = !state || state->fresh();
+  nn::embedding_forward(rows, ids.data(), w.matrix(layout().embeddings()), {activations_.front().h, D}, pass.threads);
+  const float *before = nullptr, *pending = nullptr;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i].forward(pass, w, before, pending, activations_[i], scratch_, state ? &state->layers()[i] : nullptr,
+                       fresh, pending_);
+    before = activations_[i].h_mid;
+    pending = pending_;
+  }
+  nn::add_rms_norm_forward(rows, D, static_cast<float>(config().norm_eps), {before, D}, {pending, D},
+                           w.vector(layout().final_norm()), {h_final_, D}, {scratch_.x, D}, final_rstd_, pass.threads);
+  if (state) state->set_used();
+}
+
+void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state,
+                                float* logits) {
+  const Pass pass = check(ids, offsets, state);
+  plan(pass.rows(), Keep::kNothing);
+  run_layers(pass, ids, state);
+  const int64_t D = config().hidden_size, N = pass.sequences();
+  for (int64_t n = 0; n < N; ++n) {  // to the front: row n is not read again
+    std::copy_n(scratch_.x + (offsets[n + 1] - 1) * D, D, scratch_.x + n * D);
+  }
+  nn::linear(scratch_.x, D, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
+             pass.threads);
+}
+
+void LanguageModel::all_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state,
+                               float* logits) {
+  const Pass pass = check(ids, offsets, state);
+  plan(pass.rows(), Keep::kNothing);
+  run_layers(pass, ids, state);
+  nn::linear(scratch_.x, config().hidden_size, pass.rows(), weights_->matrix(layout().head()), nullptr, logits,
+             config().vocab_size, false, pass.threads);
+}
+
+double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                           std::span<const int64_t> offsets) {
+  const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
+  plan(pass.rows(), Keep::kNothing);
+  run_layers(pass, ids, nullptr);
+  return vocabulary_loss_(weights_->matrix(layout().head()), pass.rows(), {scratch_.x, config().hidden_size},
+                          targets.data(), 1.0f, {}, nullptr, pass.threads);
+}
+
+void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                              std::span<const int64_t> offsets, State* state, double* log_prob, bool* greedy) {
+  const Pass pass = check_with_targets(ids, targets, offsets, state);
+  plan(pass.rows(), Keep::kNothing);
+  run_layers(pass, ids, state);
+  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), pass.rows(), {scratch_.x, config().hidden_size},
+                             targets.data(), log_prob, greedy, pass.threads);
+}
+
+Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                       std::span<const int64_t> offsets, const State* state) const {
+  const Pass pass = check(ids, offsets, state);
+  if (targets.size() != ids.size()) {
+    throw Error("[model] targets: given " + std::to_string(targets.size()) + "; expected one for each of the " +
+                std::to_string(ids.size()) + " tokens");
+  }
+  check_ids(targets, config().vocab_size, "targets", true);
+  return pass;
+}
+
+// ---- backward
+
+double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                         std::span<const int64_t> offsets, float scale, Keep keep, float* dmatrices,
+                                         float* dvectors, const std::function<void(const GradientRange&)>& done) {
+  if (keep == Keep::kNothing) throw Error("[model] keep: a backward pass needs what the forward pass kept");
+  const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
+  plan(pass.rows(), keep);
+  run_layers(pass, ids, nullptr);
+
+  const Weights& w = *weights_;
+  const int64_t rows = pass.rows(), D = config().hidden_size;
+  const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, D}, targets.data(), scale,
+                                      {dscratch_.x, D}, dmatrices + layout().head().offset, pass.threads);
+  std::fill_n(dh_, rows * D, 0.0f);
+  nn::rms_norm_backward(rows, D, {h_final_, D}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, D},
+                        {dh_, D}, dvectors + layout().final_norm(), pass.threads);
+
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    const LayerActivations& a = activations_[i];
+    if (keep == Keep::kRecompute) {
+      layers_[i].forward(pass, w, nullptr, nullptr, a, scratch_, nullptr, true, pending_);
+    }
+    const LayerActivations& d = layers_[i].is_attention() ? gradients_attention_ : gradients_recurrence_;
+    layers_[i].backward(pass, w, a, d, scratch_, dscratch_, dmatrices, dvectors, dh_);
+    const LayerLayout& at = layout().layers()[i];
+    if (done) done({at.matrices_begin, at.matrices_end, at.vectors_begin, at.vectors_end});
+  }
+  const MatrixAt embeddings = layout().embeddings();
+  nn::embedding_backward(rows, D, ids.data(), {dh_, D}, dmatrices + embeddings.offset, pass.threads);
+  if (done) {
+    const LayerLayout &first = layout().layers().front(), &last = layout().layers().back();
+    done({0, first.matrices_begin, 0, first.vectors_begin});
+    done({last.matrices_end, layout().matrices_size(), last.vectors_end, layout().vectors_size()});
+  }
+  return sum;
+}
+
+}  // namespace deltanet

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/arena.h"
+#include "model/layer.h"
+#include "model/state.h"
+#include "model/weights.h"
+#include "nn/vocabulary_loss.h"
+
+namespace deltanet {
+
+enum class Keep {
+  kNothing,    // inference: all layers share their buffers
+  kAll,        // training: every layer keeps what its backward pass needs
+  kRecompute,  // training on long contexts: layers keep their input and compute the rest again
+};
+
+// Which gradients are complete: [matrices_begin, matrices_end) of the matrices and the like of the vectors.
+struct GradientRange {
+  int64_t matrices_begin, matrices_end, vectors_begin, vectors_end;
+};
+
+// The stack of layers between embedding and head, with the memory it works in. One pass at a time; the weights are
+// borrowed. Buffers are planned for the largest pass seen: passes of the same or a smaller shape allocate nothing.
+class LanguageModel {
+ public:
+  LanguageModel(std::shared_ptr<const Weights> weights, int threads);
+
+  const Weights& weights() const { return *weights_; }
+  const Layout& layout() const { return weights_->layout(); }
+  const Config& config() const { return layout().config(); }
+  int threads() const { return threads_; }
+
+  // Logits after the last token of each sequence, [N, vocab], with `state` (null: none) carried on.
+  void next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
+  // Logits after every token, [rows, vocab].
+  void all_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
+
+  // Sum of -log p(target) over the rows whose target is not -100; targets[i] follows ids[i].
+  double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
+  // log p(target) of every row, and whether the target is the most probable token.
+  void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
+                 State* state, double* log_prob, bool* greedy);
+
+  // Returns the same sum as loss() and adds `scale` times its gradients to the two arrays. `done` (may be empty) is
+  // called as soon as the gradients of a layer are complete, from the last layer to the first, then for the rest.
+  double loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                            std::span<const int64_t> offsets, float scale, Keep keep, float* dmatrices, float* dvectors,
+                            const std::function<void(const GradientRange&)>& done = {});
+
+  int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
+
+ private:
+  void plan(int64_t rows, Keep keep);
+  Pass check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const;
+  Pass check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                          std::span<const int64_t> offsets, const State* state) const;
+  // Leaves the normalised output of the last layer in scratch_.x.
+  void run_layers(const Pass& pass, std::span<const int32_t> ids, State* state);
+
+  std::shared_ptr<const Weights> weights_;
+  int threads_;
+  std::vector<Layer> layers_;
+  nn::VocabularyLoss vocabulary_loss_;
+
+  Arena arena_;
+  int64_t planned_rows_ = 0;
+  Keep planned_keep_ = Keep::kNothing;
+  std::vector<LayerActivations> activations_;  // one for each layer
+  LayerActivations gradients_attention_, gradients_recurrence_;
+  LayerScratch scratch_, dscratch_;
+  float* pending_ = nullptr;     // [R,D]
+  float* h_final_ = nullptr;     // [R,D]
+  float* final_rstd_ = nullptr;  // [R]
+  float* dh_ = nullptr;          // [R,D]
+};
+
+}  // namespace deltanet

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/arena.h"
+#include "model/attention_mixer.h"
+#include "model/recurrence_mixer.h"
+
+// One layer of the stack, h [R,D]:
+//   h <- h + mixer(rms(h)) W_o^T,   h <- h + swiglu(rms(h) W_gu^T) W_d^T
+
+namespace deltanet {
+
+// What a layer leaves for its backward pass; a second set holds the gradients.
+struct LayerActivations {
+  float* h = nullptr;          // [R,D]: input
+  float* h_mid = nullptr;      // [R,D]: between mixer and MLP
+  float* attn_rstd = nullptr;  // [R]
+  float* mlp_rstd = nullptr;   // [R]
+  RecurrenceActivations recurrence;
+  AttentionActivations attention;
+  float* gate_up = nullptr;  // [R,2F]
+};
+
+// Shared by all layers.
+struct LayerScratch {
+  float* x = nullptr;        // [R,D]: normalised input of a product
+  float* y = nullptr;        // [R, width of the mixer's output]
+  float* product = nullptr;  // [R,F]: what the MLP projects down
+};
+
+class Layer {
+ public:
+  Layer(const Config& config, const LayerLayout& layout, std::shared_ptr<nn::Rope> rope);
+
+  bool is_attention() const { return attention_.has_value(); }
+  int64_t mixer_width() const { return mixer_width_; }
+
+  // Buffers of the mixer and the MLP; h and h_mid are the caller's.
+  void plan(Arena& arena, int64_t rows, bool gradients, LayerActivations& a) const;
+
+  // `pending` [R,D] is what the layer before has yet to add to its h_mid (`before`): the sum becomes a.h. Null: a.h
+  // holds the input. On return `pending_out` holds what this layer has yet to add to a.h_mid.
+  void forward(const Pass& pass, const Weights& weights, const float* before, const float* pending,
+               const LayerActivations& a, const LayerScratch& scratch, LayerState* state, bool fresh_state,
+               float* pending_out) const;
+
+  // dh [R,D]: gradient of the layer's output on entry, of its input on return.
+  void backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
+                const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
+                float* dh) const;
+
+ private:
+  void mlp_backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
+                    const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
+                    float* dh) const;
+  void mixer_backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
+                      const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
+                      float* dh) const;
+
+  const Config& config_;
+  const LayerLayout& layout_;
+  std::optional<RecurrenceMixer> recurrence_;
+  std::optional<AttentionMixer> attention_;
+  int64_t mixer_width_ = 0;
+};
+
+}  // namespace deltanet

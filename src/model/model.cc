@@ -1,0 +1,234 @@
+// The public Model and Session: checkpoints, and the language model behind a small interface.
+
+#include "deltanet/model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "base/file.h"
+#include "deltanet/error.h"
+#include "model/checkpoint.h"
+#include "model/generate.h"
+#include "model/language_model.h"
+#include "nn/cross_entropy.h"
+
+namespace deltanet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What belongs to a checkpoint besides its weights and config.json; carried along when it is saved elsewhere.
+constexpr const char* kCompanions[] = {"tokenizer.json",          "tokenizer.model",        "tokenizer_config.json",
+                                       "special_tokens_map.json", "generation_config.json", "added_tokens.json"};
+
+std::map<std::string, std::string> read_companions(const fs::path& directory) {
+  constexpr int64_t kLargest = int64_t{256} << 20;
+  std::map<std::string, std::string> files;
+  for (const char* name : kCompanions) {
+    if (fs::exists(directory / name)) files[name] = read_file(directory / name, kLargest);
+  }
+  return files;
+}
+
+DType save_dtype(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "bf16") return DType::kBf16;
+  if (name == "f16") return DType::kF16;
+  throw Error("[save] dtype: given \"" + name + "\"; expected f32, bf16 or f16");
+}
+
+std::string torch_dtype(DType dtype) {
+  return dtype == DType::kF32 ? "float32" : dtype == DType::kBf16 ? "bfloat16" : "float16";
+}
+
+int64_t count_targets(std::span<const int32_t> targets) {
+  return static_cast<int64_t>(targets.size()) - std::count(targets.begin(), targets.end(), nn::kIgnoredLabel);
+}
+
+}  // namespace
+
+struct Model::Impl {
+  Impl(const Config& config, const ModelOptions& options)
+      : layout(std::make_shared<Layout>(config)),
+        weights(std::make_shared<Weights>(layout, options.weights, /*keep_masters=*/false)),
+        language_model(weights, options.threads),
+        threads(options.threads) {}
+
+  const Parameter& find(std::string_view name) const {
+    for (const Parameter& parameter : layout->parameters()) {
+      if (parameter.name == name) return parameter;
+    }
+    throw Error("[model] parameter: given \"" + std::string(name) + "\"; expected one of the names in parameters()");
+  }
+
+  std::shared_ptr<const Layout> layout;
+  std::shared_ptr<Weights> weights;
+  LanguageModel language_model;
+  int threads;
+  std::vector<float> dmatrices, dvectors;  // empty until gradients are wanted
+  fs::path source;                         // where it was loaded from; empty: nowhere
+};
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+Model Model::load(const std::string& directory, const ModelOptions& options) {
+  const fs::path path(directory);
+  if (!fs::is_directory(path)) {
+    throw Error("[load] " + directory + ": not a directory; expected one with config.json and model.safetensors");
+  }
+  auto impl = std::make_unique<Impl>(load_config((path / "config.json").string()), options);
+  impl->weights->load(CheckpointReader(path), options.threads);
+  impl->source = path;
+  return Model(std::move(impl));
+}
+
+Model Model::from_preset(std::string_view preset, uint64_t seed, const ModelOptions& options) {
+  auto impl = std::make_unique<Impl>(preset_config(preset), options);
+  impl->weights->initialise(seed, options.threads);
+  return Model(std::move(impl));
+}
+
+Model Model::from_config(std::string_view config_json, uint64_t seed, const ModelOptions& options) {
+  auto impl = std::make_unique<Impl>(parse_config(config_json, "config_json"), options);
+  impl->weights->initialise(seed, options.threads);
+  return Model(std::move(impl));
+}
+
+std::string Model::config_json() const { return config_text(impl_->layout->config(), "float32"); }
+std::string Model::model_type() const { return impl_->layout->config().model_type; }
+int64_t Model::vocab_size() const { return impl_->layout->config().vocab_size; }
+int64_t Model::parameter_count() const { return impl_->layout->parameter_count(); }
+WeightType Model::weight_type() const { return impl_->weights->type(); }
+
+std::vector<int32_t> Model::end_ids() const {
+  const auto& eos = impl_->layout->config().eos_token_id;
+  return eos ? std::vector<int32_t>{static_cast<int32_t>(*eos)} : std::vector<int32_t>{};
+}
+
+std::vector<ParameterInfo> Model::parameters() const {
+  std::vector<ParameterInfo> list;
+  for (const Parameter& parameter : impl_->layout->parameters()) list.push_back({parameter.name, parameter.shape});
+  return list;
+}
+
+std::vector<float> Model::parameter(std::string_view name) const {
+  const Parameter& parameter = impl_->find(name);
+  std::vector<float> values(static_cast<std::size_t>(parameter.size));
+  impl_->weights->copy_values(parameter, values.data(), impl_->threads);
+  return values;
+}
+
+void Model::set_parameter(std::string_view name, std::span<const float> values) {
+  const Parameter& parameter = impl_->find(name);
+  if (static_cast<int64_t>(values.size()) != parameter.size) {
+    throw Error("[model] " + parameter.name + ": given " + std::to_string(values.size()) + " values; expected " +
+                std::to_string(parameter.size));
+  }
+  impl_->weights->set_values(parameter, values.data(), impl_->threads);
+}
+
+void Model::logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, float* out) {
+  impl_->language_model.all_logits(ids, offsets, nullptr, out);
+}
+
+LossSum Model::loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets) {
+  return {impl_->language_model.loss(ids, targets, offsets), count_targets(targets)};
+}
+
+void Model::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
+                      double* log_prob, bool* greedy) {
+  impl_->language_model.log_probs(ids, targets, offsets, nullptr, log_prob, greedy);
+}
+
+LossSum Model::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                  std::span<const int64_t> offsets, bool recompute) {
+  if (impl_->weights->type() == WeightType::kInt8) {
+    throw Error("[model] gradients: the weights are int8; load the model with f32 or bf16 weights");
+  }
+  const int64_t count = count_targets(targets);
+  if (count == 0) throw Error("[model] targets: all are -100; expected at least one token to predict");
+  impl_->dmatrices.assign(static_cast<std::size_t>(impl_->layout->matrices_size()), 0.0f);
+  impl_->dvectors.assign(static_cast<std::size_t>(impl_->layout->vectors_size()), 0.0f);
+  const double sum = impl_->language_model.loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count),
+                                                              recompute ? Keep::kRecompute : Keep::kAll,
+                                                              impl_->dmatrices.data(), impl_->dvectors.data());
+  return {sum, count};
+}
+
+std::span<const float> Model::gradient(std::string_view name) const {
+  const Parameter& parameter = impl_->find(name);
+  const std::vector<float>& from = parameter.is_matrix ? impl_->dmatrices : impl_->dvectors;
+  if (from.empty()) throw Error("[model] gradient: none yet; call loss_and_gradients first");
+  return {from.data() + parameter.offset, static_cast<std::size_t>(parameter.size)};
+}
+
+void Model::save(const std::string& directory, const SaveOptions& options) const {
+  const DType dtype = save_dtype(options.dtype);
+  const Weights& weights = *impl_->weights;
+  std::vector<StoredTensor> tensors;
+  std::vector<std::vector<float>> copies;  // of matrices that are not float32 here
+  for (const Parameter& parameter : impl_->layout->parameters()) {
+    const float* values = parameter.is_matrix ? weights.matrices() : weights.vectors();
+    if (values) {
+      values += parameter.offset;
+    } else {
+      copies.emplace_back(static_cast<std::size_t>(parameter.size));
+      weights.copy_values(parameter, copies.back().data(), impl_->threads);
+      values = copies.back().data();
+    }
+    tensors.push_back({.name = parameter.name,
+                       .dtype = DType::kF32,
+                       .shape = parameter.shape,
+                       .data = reinterpret_cast<const std::byte*>(values),
+                       .bytes = parameter.size * static_cast<int64_t>(sizeof(float))});
+  }
+  CheckpointOptions checkpoint{.dtype = dtype, .max_shard_bytes = options.max_shard_bytes};
+  if (!impl_->source.empty()) checkpoint.others = read_companions(impl_->source);
+  checkpoint.others["config.json"] = config_text(impl_->layout->config(), torch_dtype(dtype));
+  write_checkpoint(directory, tensors, checkpoint);
+}
+
+// ---- Session
+
+struct Session::Impl {
+  LanguageModel& model;
+  State state;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Session Model::start(int64_t sequences) {
+  return Session(
+      std::make_unique<Session::Impl>(Session::Impl{impl_->language_model, State(*impl_->layout, sequences)}));
+}
+
+Session Model::load_session(const std::string& path) {
+  return Session(std::make_unique<Session::Impl>(
+      Session::Impl{impl_->language_model, State::load(path, *impl_->layout, impl_->weights->fingerprint())}));
+}
+
+int64_t Session::sequences() const { return impl_->state.sequences(); }
+int64_t Session::bytes() const { return impl_->state.bytes(); }
+void Session::reset() { impl_->state.reset(); }
+
+void Session::read(std::span<const std::vector<int32_t>> prompts, float* out) {
+  prefill(impl_->model, impl_->state, prompts, out);
+}
+
+GenerateStats Session::generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
+                                const std::function<bool(int64_t, int32_t)>& on_token) {
+  return deltanet::generate(impl_->model, impl_->state, prompts, options, on_token);
+}
+
+void Session::save(const std::string& path) const { impl_->state.save(path, impl_->model.weights().fingerprint()); }
+
+std::vector<std::string> model_presets() { return preset_names(); }
+
+}  // namespace deltanet

@@ -1,0 +1,271 @@
+#include "model/recurrence_mixer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/gated_norm.h"
+#include "nn/gates.h"
+#include "nn/linear.h"
+#include "nn/short_conv.h"
+
+namespace deltanet {
+namespace {
+
+constexpr double kL2Eps = 1e-6;          // of the normalised erase keys
+constexpr float kSmallestRidge = 0.25f;  // MesaNet's lower bound
+
+double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+
+// [1,R,heads,width] in a matrix with `columns` columns.
+Tensor heads_of(float* data, int64_t rows, int64_t heads, int64_t width, int64_t columns) {
+  Tensor view(data, {1, rows, heads, width});
+  view.stride = {rows * columns, columns, width, 1};
+  return view;
+}
+
+nn::GateActivation activation(OutputGate gate) {
+  switch (gate) {
+    case OutputGate::kNone:
+      return nn::GateActivation::kNone;
+    case OutputGate::kSilu:
+      return nn::GateActivation::kSilu;
+    case OutputGate::kSigmoid:
+    case OutputGate::kSigmoidLowRank:
+      return nn::GateActivation::kSigmoid;
+  }
+  return nn::GateActivation::kNone;
+}
+
+}  // namespace
+
+RecurrenceMixer::RecurrenceMixer(const Config& config, const RecurrenceLayout& layout)
+    : config_(config),
+      layout_(layout),
+      H_(config.num_heads),
+      U_(config.num_v_heads),
+      K_(config.head_dim),
+      V_(config.head_v_dim),
+      channels_(2 * H_ * K_ + U_ * V_),
+      repeats_(layout.key_heads > config.num_heads),
+      unit_scale_(K_, 1.0f / std::sqrt(static_cast<float>(K_))),
+      unit_taps_(layout.conv == kAbsent ? channels_ : 0, 1.0f) {}
+
+RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, bool gradients) const {
+  const RecurrenceLayout& l = layout_;
+  const int64_t HK = H_ * K_, atk_heads = l.key_heads;
+  const auto take = [&](bool wanted, int64_t count) { return wanted ? arena.take(count) : nullptr; };
+  RecurrenceActivations a;
+  a.proj = arena.take(rows * l.in.out);
+  a.qkv = arena.take(rows * channels_);
+  a.decay_in = take(bool(l.decay_up), rows * U_ * K_);
+  a.gate_in = take(bool(l.gate_up), rows * U_ * V_);
+  a.eta_in = take(bool(l.eta_up), rows * HK);
+  switch (config_.spec.decay) {
+    case Decay::kNone:
+      break;
+    case Decay::kConst:
+      a.g = arena.take(U_);
+      break;
+    case Decay::kScalar:
+      a.g = arena.take(rows * U_);
+      break;
+    case Decay::kDiag:
+      a.g = arena.take(rows * U_ * K_);
+      break;
+  }
+  a.beta = take(bool(l.beta), rows * l.beta.width);
+  a.beta_erase = take(bool(l.beta_erase), rows * U_);
+  a.g_atk = take(bool(l.atk_decay), rows * atk_heads);
+  a.beta_atk = take(bool(l.atk_beta), rows * atk_heads);
+  const bool dplr = config_.spec.solve == Solve::kDplr;
+  a.erase = take(dplr, rows * HK);
+  a.erase_rstd = take(dplr, rows * H_);
+  a.eta = take(bool(l.eta_up), rows * HK);
+  a.low_rank = take(dplr && l.eta_up && config_.spec.tying != Tying::kRwkv7, rows * HK);
+  a.repeated = take(repeats_, rows * (2 * U_ * K_ + U_));
+  a.ridge = take(l.lambda != kAbsent, HK);
+  a.o = arena.take(rows * U_ * V_);
+  a.o_rstd = arena.take(rows * U_);
+  a.log_atk_scale = take(gradients && l.log_atk_scale != kAbsent, atk_heads);
+  a.d = take(gradients && l.d != kAbsent, H_);
+  return a;
+}
+
+// ---- the inputs of the recurrence, from the activations; the same for values and for gradients
+
+Inputs RecurrenceMixer::bind(const RecurrenceActivations& a, int64_t rows, float* log_atk_scale, float* d) const {
+  const Spec& spec = config_.spec;
+  const int64_t HK = H_ * K_;
+  Inputs in;
+  in.v = heads_of(a.qkv + 2 * HK, rows, U_, V_, channels_);
+  if (repeats_) {
+    const int64_t wide = 2 * U_ * K_ + U_;
+    in.q = heads_of(a.repeated, rows, U_, K_, wide);
+    in.k = heads_of(a.repeated + U_ * K_, rows, U_, K_, wide);
+    in.beta = Tensor(a.repeated + 2 * U_ * K_, {1, rows, U_});
+    in.beta.stride = {rows * wide, wide, 1, 0};
+  } else {
+    in.q = heads_of(a.qkv, rows, H_, K_, channels_);
+    in.k = heads_of(a.qkv + HK, rows, H_, K_, channels_);
+    if (a.beta) in.beta = Tensor(a.beta, {1, rows, U_});
+  }
+  if (spec.decay == Decay::kConst) in.g = Tensor(a.g, {U_});
+  if (spec.decay == Decay::kScalar) in.g = Tensor(a.g, {1, rows, U_});
+  if (spec.decay == Decay::kDiag) in.g = Tensor(a.g, {1, rows, U_, K_});
+  if (a.beta_erase) in.beta_erase = Tensor(a.beta_erase, {1, rows, U_});
+  if (a.g_atk) in.g_atk = Tensor(a.g_atk, {1, rows, layout_.key_heads});
+  if (a.beta_atk) in.beta_atk = Tensor(a.beta_atk, {1, rows, layout_.key_heads});
+  if (layout_.log_atk_scale != kAbsent) in.log_atk_scale = Tensor(log_atk_scale, {layout_.key_heads});
+  if (layout_.d != kAbsent) in.d = Tensor(d, {H_});
+  if (a.ridge) in.ridge = spec.precond == Precond::kRls ? Tensor(a.ridge, {H_}) : Tensor(a.ridge, {H_, K_});
+  if (spec.solve == Solve::kDplr) {
+    const auto keys = [&](float* data) { return Tensor(data, {1, rows, H_, K_}); };
+    switch (spec.tying) {
+      case Tying::kGeneral:
+        in.a = keys(a.erase);
+        in.b = keys(a.low_rank);
+        break;
+      case Tying::kAEqB:
+        in.a = keys(a.erase);
+        break;
+      case Tying::kBEqK:
+        in.a = keys(a.low_rank);
+        break;
+      case Tying::kRwkv7:
+        in.kk = keys(a.erase);
+        in.eta = keys(a.eta);
+        break;
+    }
+  }
+  return in;
+}
+
+// ---- forward
+
+void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const RecurrenceActivations& a) const {
+  const RecurrenceLayout& l = layout_;
+  const int64_t rows = pass.rows(), columns = l.in.out;
+  const auto column = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, columns}; };
+  const auto sigmoid = [&](Slice slice, float scale, float* y) {
+    if (slice) nn::sigmoid_gate_forward(rows, slice.width, scale, column(slice), {y, slice.width}, pass.threads);
+  };
+  const auto decay = [&](nn::ConstRows x, int64_t width, int64_t heads, int64_t a_log, int64_t dt_bias, float* g) {
+    nn::decay_gate_forward({heads, width, w.vector(a_log), w.vector(dt_bias)}, rows, x, {g, width}, pass.threads);
+  };
+  sigmoid(l.beta, config_.allow_neg_eigval ? 2.0f : 1.0f, a.beta);
+  sigmoid(l.beta_erase, 1.0f, a.beta_erase);
+  sigmoid(l.atk_beta, 1.0f, a.beta_atk);
+  if (l.decay) decay(column(l.decay), U_, U_, l.a_log, l.dt_bias, a.g);
+  if (l.decay_up) decay({a.decay_in, U_ * K_}, U_ * K_, U_, l.a_log, l.dt_bias, a.g);
+  if (l.atk_decay) decay(column(l.atk_decay), l.key_heads, l.key_heads, l.a_log_atk, l.dt_bias_atk, a.g_atk);
+  if (l.eta_up) nn::sigmoid_gate_forward(rows, H_ * K_, 1.0f, {a.eta_in, H_ * K_}, {a.eta, H_ * K_}, pass.threads);
+  if (config_.spec.decay == Decay::kConst) {
+    // RetNet's fixed decays, 1 - 2^(-5-h).
+    for (int64_t h = 0; h < U_; ++h) a.g[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
+  }
+  if (a.ridge) {
+    const float* lambda = w.vector(l.lambda);
+    const int64_t count = config_.spec.precond == Precond::kRls ? H_ : H_ * K_;
+    for (int64_t i = 0; i < count; ++i) a.ridge[i] = kSmallestRidge + static_cast<float>(softplus(lambda[i]));
+  }
+}
+
+void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const float* x, const RecurrenceActivations& a,
+                              LayerState* state, bool fresh_state, float* y) const {
+  const RecurrenceLayout& l = layout_;
+  const int64_t rows = pass.rows(), columns = l.in.out;
+  nn::linear(x, l.in.in, rows, w.matrix(l.in), nullptr, a.proj, columns, false, pass.threads);
+  const auto second = [&](Slice low_rank, const MatrixAt& up, const float* bias, float* out) {
+    if (!up) return;
+    nn::linear(a.proj + low_rank.column, columns, rows, w.matrix(up), bias, out, up.out, false, pass.threads);
+  };
+  second(l.low_rank_decay, l.decay_up, nullptr, a.decay_in);
+  second(l.low_rank_gate, l.gate_up, w.vector(l.gate_bias), a.gate_in);
+  second(l.low_rank_eta, l.eta_up, nullptr, a.eta_in);
+
+  float* tail = state && !state->conv.empty() ? state->conv.data() : nullptr;
+  nn::short_conv_forward(convolution(w), pass.offsets, {a.proj, columns}, fresh_state ? nullptr : tail,
+                         {a.qkv, channels_}, tail, pass.threads);
+  gates(pass, w, a);
+  if (a.erase) low_rank_factor(pass, a);
+  if (repeats_) repeat_heads(pass, a);
+
+  Inputs in = bind(a, rows, const_cast<float*>(w.vector(l.log_atk_scale)), const_cast<float*>(w.vector(l.d)));
+  in.cu_seqlens = pass.offsets;
+  Outputs out;
+  out.o = heads_of(a.o, rows, U_, V_, U_ * V_);
+  if (state) bind_state(*state, pass.sequences(), fresh_state, in, out);
+  // One token per sequence is what the recurrent form is made for.
+  const Options options{.mode = rows == pass.sequences() ? Mode::kRecurrent : Mode::kChunk, .threads = pass.threads};
+  deltanet::forward(config_.spec, in, out, options);
+  output(pass, w, a, y);
+}
+
+nn::ShortConv RecurrenceMixer::convolution(const Weights& w) const {
+  if (layout_.conv == kAbsent) return {channels_, 1, unit_taps_.data(), nullptr, /*silu=*/true};
+  return {channels_, config_.conv_size, w.vector(layout_.conv), nullptr, /*silu=*/true};
+}
+
+nn::GatedNorm RecurrenceMixer::output_norm(const Weights& w) const {
+  return {U_, V_, static_cast<float>(config_.norm_eps), activation(config_.output_gate), w.vector(layout_.o_norm)};
+}
+
+// An RMS norm with weights K^-1/2 is an L2 norm.
+nn::GatedNorm RecurrenceMixer::erase_norm() const {
+  return {H_, K_, static_cast<float>(kL2Eps / static_cast<double>(K_)), nn::GateActivation::kNone, unit_scale_.data()};
+}
+
+void RecurrenceMixer::bind_state(LayerState& state, int64_t N, bool fresh, Inputs& in, Outputs& out) const {
+  const int64_t H = layout_.key_heads;
+  out.S_final = Tensor(state.S.data(), {N, U_, K_, V_});
+  if (!state.A.empty()) out.A_final = Tensor(state.A.data(), {N, H, K_});
+  if (!state.P.empty()) out.P_final = Tensor(state.P.data(), {N, H, K_, K_});
+  if (!state.G.empty()) out.G_final = Tensor(state.G.data(), {N, H, K_, K_});
+  if (fresh) return;
+  in.S0 = out.S_final;
+  in.A0 = out.A_final;
+  in.P0 = out.P_final;
+  in.G0 = out.G_final;
+  if (in.P0) in.ridge = Tensor();  // it only makes the first P
+}
+
+void RecurrenceMixer::output(const Pass& pass, const Weights& w, const RecurrenceActivations& a, float* y) const {
+  nn::gated_norm_forward(output_norm(w), pass.rows(), {a.o, U_ * V_}, gate_of(a), {y, U_ * V_}, a.o_rstd, pass.threads);
+}
+
+// The output gate before its activation.
+nn::Rows RecurrenceMixer::gate_of(const RecurrenceActivations& a) const {
+  if (layout_.gate) return {a.proj + layout_.gate.column, layout_.in.out};
+  if (layout_.gate_up) return {a.gate_in, U_ * V_};
+  return {};
+}
+
+// q, k and beta once per value head.
+void RecurrenceMixer::repeat_heads(const Pass& pass, const RecurrenceActivations& a) const {
+  const int64_t group = U_ / H_, wide = 2 * U_ * K_ + U_;
+  for (int64_t row = 0; row < pass.rows(); ++row) {
+    const float* from = a.qkv + row * channels_;
+    float* to = a.repeated + row * wide;
+    for (int64_t u = 0; u < U_; ++u) {
+      std::copy_n(from + u / group * K_, K_, to + u * K_);
+      std::copy_n(from + (H_ + u / group) * K_, K_, to + (U_ + u) * K_);
+      to[2 * U_ * K_ + u] = a.beta[row * H_ + u / group];
+    }
+  }
+}
+
+// The erase key, normalised per head, and its gated form where the tying has one.
+void RecurrenceMixer::low_rank_factor(const Pass& pass, const RecurrenceActivations& a) const {
+  nn::gated_norm_forward(erase_norm(), pass.rows(), erase_source(a), {}, {a.erase, H_ * K_}, a.erase_rstd,
+                         pass.threads);
+  if (!a.low_rank) return;
+  for (int64_t i = 0; i < pass.rows() * H_ * K_; ++i) a.low_rank[i] = a.eta[i] * a.erase[i];
+}
+
+// Where the erase key comes from: a projection of its own, or k.
+nn::Rows RecurrenceMixer::erase_source(const RecurrenceActivations& a) const {
+  if (layout_.erase) return {a.proj + layout_.erase.column, layout_.in.out};
+  return {a.qkv + H_ * K_, channels_};
+}
+
+}  // namespace deltanet

@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <cmath>
+
+#include "model/recurrence_mixer.h"
+#include "nn/gated_norm.h"
+#include "nn/gates.h"
+#include "nn/linear.h"
+#include "nn/short_conv.h"
+
+namespace deltanet {
+namespace {
+
+// x W^T backwards: the weight's gradient is added, dx set.
+void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, const float* dy, int64_t lddy,
+                     const float* x, int64_t ldx, float* dmatrices, float* dbias, float* dx, int64_t lddx) {
+  nn::linear_backward_weight(dy, lddy, x, ldx, pass.rows(), w.type(), dmatrices + at.offset, at.out, at.in, dbias,
+                             pass.threads);
+  nn::linear_backward_input(dy, lddy, pass.rows(), w.matrix(at), dx, lddx, false, pass.threads);
+}
+
+}  // namespace
+
+void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const float* x, const RecurrenceActivations& a,
+                               const float* dy, const RecurrenceActivations& d, float* dmatrices, float* dvectors,
+                               float* dx) const {
+  const RecurrenceLayout& l = layout_;
+  const int64_t rows = pass.rows(), columns = l.in.out;
+  const auto dvector = [&](int64_t offset) { return offset == kAbsent ? nullptr : dvectors + offset; };
+
+  nn::gated_norm_backward(output_norm(w), rows, {a.o, U_ * V_}, gate_of(a), a.o_rstd, {dy, U_ * V_}, {d.o, U_ * V_},
+                          gate_of(d), dvector(l.o_norm), pass.threads);
+
+  Inputs in = bind(a, rows, const_cast<float*>(w.vector(l.log_atk_scale)), const_cast<float*>(w.vector(l.d)));
+  in.cu_seqlens = pass.offsets;
+  Inputs gradients = bind(d, rows, d.log_atk_scale, d.d);
+  if (config_.spec.decay == Decay::kConst) gradients.g = Tensor();  // fixed
+  Outputs upstream;
+  upstream.o = Tensor(d.o, {1, rows, U_, V_});
+  deltanet::backward(config_.spec, in, upstream, gradients, {.threads = pass.threads});
+
+  if (repeats_) repeat_heads_backward(pass, d);
+  if (d.erase) low_rank_factor_backward(pass, a, d);
+  gates_backward(pass, w, a, d, dvectors);
+  nn::short_conv_backward(convolution(w), pass.offsets, {a.proj, columns}, nullptr, {d.qkv, channels_}, nullptr,
+                          {.dx = {d.proj, columns}, .dweight = dvector(l.conv)}, pass.threads);
+  const auto second = [&](Slice low_rank, const MatrixAt& up, const float* dout, float* dbias) {
+    if (!up) return;
+    linear_backward(pass, w, up, dout, up.out, a.proj + low_rank.column, columns, dmatrices, dbias,
+                    d.proj + low_rank.column, columns);
+  };
+  second(l.low_rank_decay, l.decay_up, d.decay_in, nullptr);
+  second(l.low_rank_gate, l.gate_up, d.gate_in, dvector(l.gate_bias));
+  second(l.low_rank_eta, l.eta_up, d.eta_in, nullptr);
+  linear_backward(pass, w, l.in, d.proj, columns, x, l.in.in, dmatrices, nullptr, dx, l.in.in);
+}
+
+void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const RecurrenceActivations& a,
+                                     const RecurrenceActivations& d, float* dvectors) const {
+  const RecurrenceLayout& l = layout_;
+  const int64_t rows = pass.rows(), columns = l.in.out;
+  const auto value = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, columns}; };
+  const auto gradient = [&](Slice slice) { return nn::Rows{d.proj + slice.column, columns}; };
+  const auto sigmoid = [&](Slice slice, float scale, const float* y, const float* dy) {
+    if (!slice) return;
+    nn::sigmoid_gate_backward(rows, slice.width, scale, {y, slice.width}, {dy, slice.width}, gradient(slice),
+                              pass.threads);
+  };
+  const auto decay = [&](nn::ConstRows x, int64_t width, int64_t heads, int64_t a_log, int64_t dt_bias, const float* dg,
+                         nn::Rows dx) {
+    nn::decay_gate_backward({heads, width, w.vector(a_log), w.vector(dt_bias)}, rows, x, {dg, width}, dx,
+                            dvectors + a_log, dvectors + dt_bias, pass.threads);
+  };
+  sigmoid(l.beta, config_.allow_neg_eigval ? 2.0f : 1.0f, a.beta, d.beta);
+  sigmoid(l.beta_erase, 1.0f, a.beta_erase, d.beta_erase);
+  sigmoid(l.atk_beta, 1.0f, a.beta_atk, d.beta_atk);
+  if (l.decay) decay(value(l.decay), U_, U_, l.a_log, l.dt_bias, d.g, gradient(l.decay));
+  if (l.decay_up) {
+    decay({a.decay_in, U_ * K_}, U_ * K_, U_, l.a_log, l.dt_bias, d.g, {d.decay_in, U_ * K_});
+  }
+  if (l.atk_decay) {
+    decay(value(l.atk_decay), l.key_heads, l.key_heads, l.a_log_atk, l.dt_bias_atk, d.g_atk, gradient(l.atk_decay));
+  }
+  if (l.eta_up) {
+    nn::sigmoid_gate_backward(rows, H_ * K_, 1.0f, {a.eta, H_ * K_}, {d.eta, H_ * K_}, {d.eta_in, H_ * K_},
+                              pass.threads);
+  }
+  const auto add = [&](const float* from, int64_t offset, int64_t count) {
+    for (int64_t i = 0; from && i < count; ++i) dvectors[offset + i] += from[i];
+  };
+  add(d.log_atk_scale, l.log_atk_scale, l.key_heads);
+  add(d.d, l.d, H_);
+  if (d.ridge) {
+    const float* lambda = w.vector(l.lambda);
+    const int64_t count = config_.spec.precond == Precond::kRls ? H_ : H_ * K_;
+    for (int64_t i = 0; i < count; ++i) dvectors[l.lambda + i] += d.ridge[i] / (1.0f + std::exp(-lambda[i]));
+  }
+}
+
+void RecurrenceMixer::repeat_heads_backward(const Pass& pass, const RecurrenceActivations& d) const {
+  const int64_t group = U_ / H_, wide = 2 * U_ * K_ + U_;
+  for (int64_t row = 0; row < pass.rows(); ++row) {
+    const float* from = d.repeated + row * wide;
+    float* to = d.qkv + row * channels_;
+    std::fill_n(to, 2 * H_ * K_, 0.0f);
+    std::fill_n(d.beta + row * H_, H_, 0.0f);
+    for (int64_t u = 0; u < U_; ++u) {
+      const int64_t h = u / group;
+      for (int64_t i = 0; i < K_; ++i) {
+        to[h * K_ + i] += from[u * K_ + i];
+        to[(H_ + h) * K_ + i] += from[(U_ + u) * K_ + i];
+      }
+      d.beta[row * H_ + h] += from[2 * U_ * K_ + u];
+    }
+  }
+}
+
+void RecurrenceMixer::low_rank_factor_backward(const Pass& pass, const RecurrenceActivations& a,
+                                               const RecurrenceActivations& d) const {
+  const int64_t rows = pass.rows(), HK = H_ * K_;
+  if (d.low_rank) {
+    // b = eta*erase beside a = erase (general), or the only use of both (b = k).
+    const bool add = config_.spec.tying == Tying::kGeneral;
+    for (int64_t i = 0; i < rows * HK; ++i) {
+      d.eta[i] = d.low_rank[i] * a.erase[i];
+      d.erase[i] = (add ? d.erase[i] : 0.0f) + d.low_rank[i] * a.eta[i];
+    }
+  }
+  nn::Rows source = erase_source(a), gradient = erase_source(d);
+  // k has a gradient already; head_norm_backward sets, so it goes by way of the scratch that d.low_rank was.
+  const bool from_k = !layout_.erase;
+  nn::Rows target = from_k ? nn::Rows{d.low_rank, HK} : gradient;
+  nn::gated_norm_backward(erase_norm(), rows, source, {}, a.erase_rstd, {d.erase, HK}, target, {}, nullptr,
+                          pass.threads);
+  if (!from_k) return;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < HK; ++i) gradient.data[row * gradient.ld + i] += target.data[row * HK + i];
+  }
+}
+
+}  // namespace deltanet

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "model/dtype.h"
+
+// The safetensors format: 8 bytes with the length of the header, a JSON header, and the values of all tensors.
+
+namespace deltanet {
+
+// A tensor in a file, or in memory to be written to one: values in row-major order.
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;  // borrowed; at any address
+  int64_t bytes = 0;
+  std::string dtype_name = {};  // as the file has it; of use where dtype is kUnsupported
+
+  int64_t count() const;  // of values
+};
+
+// The values as floats, out[count]. Throws Error naming the tensor where it has no floating dtype.
+void copy_floats(const StoredTensor& tensor, float* out, int threads = 0);
+
+// Reads a file from anywhere: everything that the format demands is checked before a tensor is handed out, and an Error
+// names the file, the tensor and the field. Tensors of dtypes that DType lacks are listed, but cannot be used.
+class SafetensorsFile {
+ public:
+  using Metadata = std::map<std::string, std::string>;
+
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  // The same over memory, which must live as long as this.
+  SafetensorsFile(std::span<const std::byte> bytes, std::string name);
+
+  const std::string& name() const { return name_; }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order of their values
+  const StoredTensor* find(std::string_view name) const;                 // null: not there
+  const Metadata& metadata() const { return metadata_; }
+
+ private:
+  void parse(std::span<const std::byte> bytes);
+
+  std::string name_;  // for errors
+  std::optional<MappedFile> file_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string_view, size_t> by_name_;  // into the names of tensors_
+  Metadata metadata_;
+};
+
+// Writes the same bytes as the safetensors library of Hugging Face. Tensors of dtype F32 are rounded to `f32_as`, piece
+// by piece; others are written as they are. The version with an AtomicFile leaves the commit to its caller.
+void write_safetensors(AtomicFile& file, std::span<const StoredTensor> tensors,
+                       const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32);
+void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
+                       const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32);
+
+}  // namespace deltanet

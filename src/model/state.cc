@@ -1,0 +1,216 @@
+#include "model/state.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include "deltanet/error.h"
+#include "model/safetensors.h"
+
+namespace deltanet {
+namespace {
+
+constexpr std::string_view kFormat = "deltanet state 1";
+
+std::string hex(uint64_t value) {
+  char text[17];
+  const auto end = std::to_chars(text, text + sizeof text, value, 16).ptr;
+  return {text, end};
+}
+
+int64_t size_of(const std::vector<int64_t>& shape) {
+  if (shape.empty()) return 0;
+  int64_t size = 1;
+  for (int64_t extent : shape) size *= extent;
+  return size;
+}
+
+// The arrays of a layer by name, for saving and loading.
+template <class Layer>
+auto arrays_of(Layer& layer) {
+  return std::array{std::pair{"S", &layer.S}, std::pair{"A", &layer.A}, std::pair{"P", &layer.P},
+                    std::pair{"G", &layer.G}, std::pair{"conv", &layer.conv}};
+}
+
+StoredTensor stored(const std::string& name, const std::vector<float>& values) {
+  return {.name = name,
+          .dtype = DType::kF32,
+          .shape = {static_cast<int64_t>(values.size())},
+          .data = reinterpret_cast<const std::byte*>(values.data()),
+          .bytes = static_cast<int64_t>(values.size() * sizeof(float))};
+}
+
+StoredTensor stored(const std::string& name, const std::vector<int64_t>& values) {
+  return {.name = name,
+          .dtype = DType::kI64,
+          .shape = {static_cast<int64_t>(values.size())},
+          .data = reinterpret_cast<const std::byte*>(values.data()),
+          .bytes = static_cast<int64_t>(values.size() * sizeof(int64_t))};
+}
+
+// The tensors of a file, each checked for its type and, if given, its size.
+class StateFile {
+ public:
+  explicit StateFile(const std::string& path) : file_(path) {}
+
+  std::string text(const std::string& key) const {
+    const auto found = file_.metadata().find(key);
+    return found == file_.metadata().end() ? std::string() : found->second;
+  }
+
+  template <class T>
+  std::vector<T> values(const std::string& name, DType dtype) const {
+    const StoredTensor* tensor = file_.find(name);
+    if (!tensor || tensor->dtype != dtype) fail(name, "missing or of another type");
+    std::vector<T> out(static_cast<std::size_t>(tensor->count()));
+    if (!out.empty()) std::memcpy(out.data(), tensor->data, out.size() * sizeof(T));
+    return out;
+  }
+
+  void read(const std::string& name, std::vector<float>& into) const {
+    std::vector<float> read = values<float>(name, DType::kF32);
+    if (read.size() != into.size()) fail(name, "has another size than the model asks for");
+    into = std::move(read);
+  }
+
+  [[noreturn]] void fail(const std::string& what, const std::string& why) const {
+    throw Error("[state] " + file_.name() + ": " + what + ": " + why);
+  }
+
+ private:
+  SafetensorsFile file_;
+};
+
+}  // namespace
+
+State::State(const Layout& layout, int64_t sequences) : sequences_(sequences) {
+  if (sequences < 1) throw Error("[state] sequences: given " + std::to_string(sequences) + "; expected at least 1");
+  const Config& config = layout.config();
+  pending.resize(static_cast<std::size_t>(sequences));
+  for (const LayerLayout& at : layout.layers()) {
+    LayerState layer;
+    if (at.attention_config) {
+      layer.cache = nn::KvCache(sequences, at.attention.kv_heads, at.attention.head_dim, at.attention_config->window);
+    } else {
+      const Shape shape = recurrence_shape(config, at.recurrence, 1, sequences);
+      const auto size = [&](const char* name) {
+        return static_cast<std::size_t>(size_of(output_shape(config.spec, name, shape)));
+      };
+      layer.S.resize(size("S_final"));
+      layer.A.resize(size("A_final"));
+      layer.P.resize(size("P_final"));
+      layer.G.resize(size("G_final"));
+      const int64_t channels = at.recurrence.q.width + at.recurrence.k.width + at.recurrence.v.width;
+      if (config.conv_size > 1)
+        layer.conv.resize(static_cast<std::size_t>(sequences * (config.conv_size - 1) * channels));
+    }
+    layers_.push_back(std::move(layer));
+  }
+}
+
+void State::reset() {
+  fresh_ = true;
+  for (auto& ids : pending) ids.clear();
+  for (LayerState& layer : layers_) {
+    for (int64_t n = 0; n < static_cast<int64_t>(layer.cache.sequences.size()); ++n) layer.cache.clear(n);
+  }
+}
+
+void State::copy_sequence(const State& from, int64_t source, int64_t target) {
+  fresh_ = from.fresh_;
+  pending[target] = from.pending[source];
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto read = arrays_of(from.layers_[i]);
+    const auto write = arrays_of(layers_[i]);
+    for (std::size_t k = 0; k < read.size(); ++k) {
+      const auto size = static_cast<int64_t>(read[k].second->size()) / from.sequences_;
+      std::copy_n(read[k].second->data() + source * size, size, write[k].second->data() + target * size);
+    }
+    if (!layers_[i].cache.sequences.empty()) {
+      layers_[i].cache.sequences[target] = from.layers_[i].cache.sequences[source];
+    }
+  }
+}
+
+int64_t State::bytes() const {
+  int64_t bytes = 0;
+  for (const LayerState& layer : layers_) {
+    for (const auto& [name, values] : arrays_of(layer)) bytes += static_cast<int64_t>(values->size() * sizeof(float));
+    bytes += layer.cache.bytes();
+  }
+  return bytes;
+}
+
+void State::save(const std::string& path, uint64_t fingerprint) const {
+  std::vector<StoredTensor> tensors;
+  std::vector<std::vector<int64_t>> integers;  // alive until written
+  integers.reserve(static_cast<std::size_t>(sequences_) * (layers_.size() + 1));
+  const auto add_integers = [&](const std::string& name, std::vector<int64_t> values) {
+    integers.push_back(std::move(values));
+    tensors.push_back(stored(name, integers.back()));
+  };
+  for (int64_t n = 0; n < sequences_; ++n) {
+    add_integers("pending." + std::to_string(n), {pending[n].begin(), pending[n].end()});
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const std::string prefix = "layers." + std::to_string(i) + ".";
+    for (const auto& [name, values] : arrays_of(layers_[i])) {
+      if (!values->empty()) tensors.push_back(stored(prefix + name, *values));
+    }
+    const auto& cached = layers_[i].cache.sequences;
+    for (std::size_t n = 0; n < cached.size(); ++n) {
+      const std::string at = prefix + "cache." + std::to_string(n) + ".";
+      add_integers(at + "length", {cached[n].length, cached[n].capacity});
+      tensors.push_back(stored(at + "k", cached[n].k));
+      tensors.push_back(stored(at + "v", cached[n].v));
+    }
+  }
+  write_safetensors(path, tensors,
+                    {{"format", std::string(kFormat)},
+                     {"model", hex(fingerprint)},
+                     {"sequences", std::to_string(sequences_)},
+                     {"fresh", fresh_ ? "true" : "false"}});
+}
+
+State State::load(const std::string& path, const Layout& layout, uint64_t fingerprint) {
+  const StateFile file(path);
+  if (file.text("format") != kFormat) file.fail("format", "not a saved state; --save-state writes one");
+  if (file.text("model") != hex(fingerprint)) {
+    file.fail("model", "the state was saved by another model (fingerprint " + file.text("model") + ", this one has " +
+                           hex(fingerprint) + "); load it with the checkpoint that made it");
+  }
+  const std::string count = file.text("sequences");
+  int64_t sequences = 0;
+  std::from_chars(count.data(), count.data() + count.size(), sequences);
+  constexpr int64_t kMostSequences = 1 << 20;
+  if (sequences < 1 || sequences > kMostSequences) file.fail("sequences", "given " + count);
+
+  State state(layout, sequences);
+  state.fresh_ = file.text("fresh") == "true";
+  for (int64_t n = 0; n < sequences; ++n) {
+    for (int64_t id : file.values<int64_t>("pending." + std::to_string(n), DType::kI64)) {
+      if (id < 0 || id >= layout.config().vocab_size) file.fail("pending", "an id outside of the vocabulary");
+      state.pending[n].push_back(static_cast<int32_t>(id));
+    }
+  }
+  for (std::size_t i = 0; i < state.layers_.size(); ++i) {
+    const std::string prefix = "layers." + std::to_string(i) + ".";
+    for (const auto& [name, values] : arrays_of(state.layers_[i])) {
+      if (!values->empty()) file.read(prefix + name, *values);
+    }
+    nn::KvCache& cache = state.layers_[i].cache;
+    for (std::size_t n = 0; n < cache.sequences.size(); ++n) {
+      const std::string at = prefix + "cache." + std::to_string(n) + ".";
+      const auto lengths = file.values<int64_t>(at + "length", DType::kI64);
+      auto k = file.values<float>(at + "k", DType::kF32), v = file.values<float>(at + "v", DType::kF32);
+      if (lengths.size() != 2 ||
+          !cache.restore(static_cast<int64_t>(n), lengths[0], lengths[1], std::move(k), std::move(v))) {
+        file.fail(at, "the sizes of the cache contradict each other");
+      }
+    }
+  }
+  return state;
+}
+
+}  // namespace deltanet

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/layout.h"
+#include "nn/attention.h"
+
+namespace deltanet {
+
+// What one layer carries from token to token, for N sequences.
+struct LayerState {
+  std::vector<float> S, A, P, G;  // of the recurrence: [N,U,K,V], [N,H,K], [N,H,K,K] x2; empty where it has none
+  std::vector<float> conv;        // [N,W-1,C]: the last inputs of the convolution
+  nn::KvCache cache;              // attention layers
+};
+
+// The memory of a model between calls: everything that the next token of N sequences depends on. Its size does not grow
+// with the number of tokens, except in layers of softmax attention without a window.
+class State {
+ public:
+  State(const Layout& layout, int64_t sequences);
+
+  int64_t sequences() const { return sequences_; }
+  bool fresh() const { return fresh_; }  // no token seen yet
+  void set_used() { fresh_ = false; }
+  std::vector<LayerState>& layers() { return layers_; }
+  const std::vector<LayerState>& layers() const { return layers_; }
+
+  void reset();  // forgets everything
+  // Puts sequence `source` of another state of the same model in the place of sequence `target`.
+  void copy_sequence(const State& from, int64_t source, int64_t target);
+  int64_t bytes() const;
+
+  // Tokens of each sequence that the model has not seen yet: what it said last, for example. They come first when the
+  // sequence goes on, and are saved with it.
+  std::vector<std::vector<int32_t>> pending;
+
+  // Bit for bit to a file and back. load() throws Error if the file belongs to another model or is damaged.
+  void save(const std::string& path, uint64_t model_fingerprint) const;
+  static State load(const std::string& path, const Layout& layout, uint64_t model_fingerprint);
+
+ private:
+  int64_t sequences_ = 0;
+  bool fresh_ = true;
+  std::vector<LayerState> layers_;
+};
+
+}  // namespace deltanet

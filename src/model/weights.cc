@@ -1,0 +1,246 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+#include <set>
+#include <utility>
+
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "deltanet/error.h"
+#include "model/checkpoint.h"
+#include "nn/quantize.h"
+
+namespace deltanet {
+namespace {
+
+using nn::WeightType;
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+// A part of a parameter that is big enough to be worth handing to a thread: whole rows.
+struct Piece {
+  const Parameter* parameter;
+  int64_t first_row, rows, cols;
+
+  int64_t begin() const { return first_row * cols; }  // in the values of the parameter
+  int64_t count() const { return rows * cols; }
+};
+
+std::vector<Piece> cut(const Parameter& parameter) {
+  constexpr int64_t kElements = int64_t{1} << 20;
+  const int64_t rows = parameter.shape.front(), cols = parameter.size / rows;
+  const int64_t step = std::max<int64_t>(1, kElements / cols);
+  std::vector<Piece> pieces;
+  for (int64_t row = 0; row < rows; row += step) pieces.push_back({&parameter, row, std::min(step, rows - row), cols});
+  return pieces;
+}
+
+std::vector<Piece> cut(const Layout& layout) {
+  std::vector<Piece> pieces;
+  for (const Parameter& parameter : layout.parameters()) {
+    for (const Piece& piece : cut(parameter)) pieces.push_back(piece);
+  }
+  return pieces;
+}
+
+double inverse_softplus(double y) { return y + std::log(-std::expm1(-y)); }
+
+float initial_value(Init init, const Config& config, Rng& rng) {
+  switch (init) {
+    case Init::kNormal:
+      return static_cast<float>(config.initializer_range * rng.normal());
+    case Init::kOne:
+      return 1.0f;
+    case Init::kZero:
+      return 0.0f;
+    case Init::kLogUniformA: {
+      // Away from zero, where the logarithm has no value.
+      const double A = config.a_init_lower + (16.0 - config.a_init_lower) * rng.uniform();
+      return static_cast<float>(std::log(std::max(A, 1e-6)));
+    }
+    case Init::kInverseSoftplusDt: {
+      const double dt = std::exp(std::log(1e-3) + rng.uniform() * (std::log(0.1) - std::log(1e-3)));
+      return static_cast<float>(inverse_softplus(std::max(dt, 1e-4)));
+    }
+    case Init::kAtkScale:
+      return static_cast<float>(config.log_atk_scale_init);
+    case Init::kLambda:
+      return static_cast<float>(inverse_softplus(0.75));  // a ridge of 1 over the smallest
+  }
+  return 0.0f;
+}
+
+}  // namespace
+
+Weights::Weights(std::shared_ptr<const Layout> layout, WeightType type, bool keep_masters)
+    : layout_(std::move(layout)), type_(type) {
+  const int64_t matrices = layout_->matrices_size();
+  vectors_ = arena_.take_zeros(layout_->vectors_size());
+  if (type == WeightType::kFloat32 || keep_masters) masters_ = arena_.take(matrices);
+  // Two and four values to a float.
+  if (type == WeightType::kBfloat16) bf16_ = reinterpret_cast<uint16_t*>(arena_.take((matrices + 1) / 2));
+  if (type == WeightType::kInt8) {
+    int8_ = reinterpret_cast<int8_t*>(arena_.take((matrices + 3) / 4));
+    scales_ = arena_.take(layout_->matrix_rows());
+  }
+}
+
+nn::Weight Weights::matrix(const MatrixAt& at) const {
+  switch (type_) {
+    case WeightType::kFloat32:
+      return {type_, masters_ + at.offset, nullptr, at.out, at.in};
+    case WeightType::kBfloat16:
+      return {type_, bf16_ + at.offset, nullptr, at.out, at.in};
+    case WeightType::kInt8:
+      return {type_, int8_ + at.offset, scales_ + at.first_row, at.out, at.in};
+  }
+  return {};
+}
+
+// Rounds rows of a matrix to the type that products read.
+void Weights::round_rows(int64_t offset, int64_t first_row, int64_t rows, int64_t cols, const float* values,
+                         int threads) {
+  if (bf16_) nn::to_bfloat16(values, rows, cols, bf16_ + offset, threads);
+  if (int8_) nn::to_int8(values, rows, cols, int8_ + offset, scales_ + first_row, threads);
+}
+
+void Weights::set_values(const Parameter& parameter, const float* values, int threads) {
+  if (!parameter.is_matrix) {
+    std::copy_n(values, parameter.size, vectors_ + parameter.offset);
+    return;
+  }
+  if (masters_) std::copy_n(values, parameter.size, masters_ + parameter.offset);
+  const int64_t rows = parameter.shape.front();
+  round_rows(parameter.offset, parameter.first_row, rows, parameter.size / rows, values, threads);
+}
+
+void Weights::copy_values(const Parameter& parameter, float* values, int threads) const {
+  if (!parameter.is_matrix) {
+    std::copy_n(vectors_ + parameter.offset, parameter.size, values);
+  } else if (masters_) {
+    std::copy_n(masters_ + parameter.offset, parameter.size, values);
+  } else {
+    const int64_t rows = parameter.shape.front();
+    const MatrixAt at{parameter.offset, rows, parameter.size / rows, parameter.first_row};
+    nn::to_float32(matrix(at), values, threads);
+  }
+}
+
+void Weights::refresh(int threads) {
+  if (!masters_ || type_ == WeightType::kFloat32) return;
+  for (const Parameter& parameter : layout_->parameters()) {
+    if (!parameter.is_matrix) continue;
+    const int64_t rows = parameter.shape.front();
+    round_rows(parameter.offset, parameter.first_row, rows, parameter.size / rows, masters_ + parameter.offset,
+               threads);
+  }
+}
+
+void Weights::initialise(uint64_t seed, int threads) {
+  // Every piece has a generator of its own, so that threads do not matter.
+  const std::vector<Piece> pieces = cut(*layout_);
+  parallel_for(threads, static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+    const Piece& piece = pieces[i];
+    Rng rng(seed, static_cast<uint64_t>(i));
+    std::vector<float> values(piece.count());
+    for (float& value : values) value = initial_value(piece.parameter->init, layout_->config(), rng);
+    store(piece.parameter, piece.first_row, piece.rows, piece.cols, values.data());
+  });
+}
+
+// Values of some rows of a parameter, on the calling thread.
+void Weights::store(const Parameter* parameter, int64_t first_row, int64_t rows, int64_t cols, const float* values) {
+  const int64_t offset = parameter->offset + first_row * cols;
+  if (!parameter->is_matrix) {
+    std::copy_n(values, rows * cols, vectors_ + offset);
+    return;
+  }
+  if (masters_ && values != masters_ + offset) std::copy_n(values, rows * cols, masters_ + offset);
+  round_rows(offset, parameter->first_row + first_row, rows, cols, values, 1);
+}
+
+void Weights::load(const CheckpointReader& reader, int threads) {
+  std::set<std::string_view> known = {"lm_head.weight"};  // some tools store it even where it is tied
+  std::vector<const StoredTensor*> tensors;
+  for (const Parameter& parameter : layout_->parameters()) {
+    known.insert(parameter.name);
+    const StoredTensor* tensor = reader.find(parameter.name);
+    if (!tensor) {
+      throw Error("[checkpoint] " + reader.directory().string() + ": " + parameter.name +
+                  ": missing; config.json asks for " + shape_text(parameter.shape));
+    }
+    if (tensor->shape != parameter.shape) {
+      throw Error("[checkpoint] " + reader.directory().string() + ": " + parameter.name + ": has shape " +
+                  shape_text(tensor->shape) + "; config.json asks for " + shape_text(parameter.shape));
+    }
+    if (!is_floating(tensor->dtype)) {
+      throw Error("[checkpoint] " + reader.directory().string() + ": " + parameter.name + ": has dtype " +
+                  std::string(dtype_name(tensor->dtype)) + "; expected F32, BF16, F16 or F64");
+    }
+    tensors.push_back(tensor);
+  }
+  for (const std::string& name : reader.names()) {
+    if (!known.contains(name)) {
+      throw Error("[checkpoint] " + reader.directory().string() + ": " + name +
+                  ": not a parameter of the model that config.json describes");
+    }
+  }
+  const std::vector<Piece> pieces = cut(*layout_);
+  const Parameter* first = layout_->parameters().data();
+  parallel_for(threads, static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+    const Piece& piece = pieces[i];
+    const StoredTensor& tensor = *tensors[piece.parameter - first];
+    const std::byte* from = tensor.data + piece.begin() * dtype_bytes(tensor.dtype);
+    if (piece.parameter->is_matrix && masters_) {
+      float* to = masters_ + piece.parameter->offset + piece.begin();
+      to_floats(tensor.dtype, piece.count(), from, to, 1);
+      store(piece.parameter, piece.first_row, piece.rows, piece.cols, to);
+    } else {
+      thread_local std::vector<float> values;
+      values.resize(piece.count());
+      to_floats(tensor.dtype, piece.count(), from, values.data(), 1);
+      store(piece.parameter, piece.first_row, piece.rows, piece.cols, values.data());
+    }
+  });
+}
+
+int64_t Weights::bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
+
+int64_t Weights::product_bytes() const {
+  const int64_t values = layout_->matrices_size();
+  switch (type_) {
+    case WeightType::kFloat32:
+      return 4 * values;
+    case WeightType::kBfloat16:
+      return 2 * values;
+    case WeightType::kInt8:
+      return values + 4 * layout_->matrix_rows();
+  }
+  return 0;
+}
+
+uint64_t Weights::fingerprint() const {
+  // FNV-1a over names, shapes and the vectors, which stay float32 in every type: bf16 and int8 versions of one
+  // checkpoint are the same model.
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&](const void* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
+    }
+  };
+  for (const Parameter& parameter : layout_->parameters()) {
+    add(parameter.name.data(), parameter.name.size());
+    add(parameter.shape.data(), parameter.shape.size() * sizeof(int64_t));
+  }
+  add(vectors_, static_cast<std::size_t>(layout_->vectors_size()) * sizeof(float));
+  return hash;
+}
+
+}  // namespace deltanet

@@ -1,0 +1,57 @@
+#include "nn/cross_entropy.h"
+
+#include <cmath>
+
+#include "simd/kernels.h"
+
+namespace deltanet::nn {
+namespace {
+
+// log softmax = (x - max) - log sum exp(x - max): the first difference is exact enough in double for any logits.
+double log_prob_of(float logit, float largest, double sum) {
+  return static_cast<double>(logit) - static_cast<double>(largest) - std::log(sum);
+}
+
+}  // namespace
+
+double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
+                          int threads) {
+  const auto& kernels = simd::kernels().layers;
+  for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = logits.row(r);
+      if (labels[r] == kIgnoredLabel) {
+        std::fill_n(row, vocab, 0.0f);
+        loss[r] = 0.0;
+        continue;
+      }
+      const float largest = kernels.max(vocab, row), logit = row[labels[r]];
+      const double sum = kernels.exp_sum(vocab, largest, row, row);
+      loss[r] = -log_prob_of(logit, largest, sum);
+      kernels.scale(vocab, static_cast<float>(static_cast<double>(scale) / sum), row);
+      row[labels[r]] -= scale;
+    }
+  });
+  double total = 0.0;
+  for (int64_t r = 0; r < rows; ++r) total += loss[r];
+  return total;
+}
+
+void label_log_probs(int64_t rows, int64_t vocab, ConstRows logits, const int32_t* labels, double* log_prob,
+                     bool* greedy, int threads) {
+  const auto& kernels = simd::kernels().layers;
+  for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int32_t label = labels[r];
+      log_prob[r] = 0.0;
+      greedy[r] = false;
+      if (label == kIgnoredLabel) continue;
+      const float* row = logits.row(r);
+      const float largest = kernels.max(vocab, row);
+      log_prob[r] = log_prob_of(row[label], largest, kernels.exp_sum(vocab, largest, row, nullptr));
+      greedy[r] = row[label] == largest && kernels.max(label, row) < largest;
+    }
+  });
+}
+
+}  // namespace deltanet::nn

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nn/rows.h"
+
+namespace deltanet::nn {
+
+inline constexpr int32_t kIgnoredLabel = -100;
+
+// logits [rows, vocab], labels [rows] in [0, vocab) or kIgnoredLabel, loss [rows]:
+//   loss_r = log sum exp(logits_r) - logits_r[label],   logits <- (softmax(logits) - onehot(label)) * scale
+// Ignored rows have loss 0 and gradient 0. Returns the sum of the losses.
+double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
+                          int threads);
+
+// log_prob_r = log softmax(logits_r)[label], greedy_r: the label is the first of the largest logits. Ignored rows have
+// log_prob 0 and are not greedy.
+void label_log_probs(int64_t rows, int64_t vocab, ConstRows logits, const int32_t* labels, double* log_prob,
+                     bool* greedy, int threads);
+
+}  // namespace deltanet::nn

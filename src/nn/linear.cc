@@ -1,0 +1,298 @@
+#include "nn/linear.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "base/arena.h"
+#include "base/parallel.h"
+#include "deltanet/error.h"
+#include "nn/matmul.h"
+#include "simd/kernels.h"
+
+namespace deltanet::nn {
+namespace {
+
+constexpr int64_t kLargestCopy = 32 << 20;  // elements of one narrowed operand: long inputs go through in parts
+constexpr int64_t kLargestSums = 4 << 20;   // int8: sums that wait for their scales
+constexpr int64_t kWidened = 1 << 20;       // floats of a block of widened weights: stays in cache until it is used
+constexpr int64_t kItem = 1 << 15;          // elements that are worth handing to a thread
+constexpr int64_t kFewBytes = 64 << 10;     // weights that are worth handing to a thread when decoding
+constexpr int64_t kColumnGap = 32;          // between transposed columns, which would share cache sets
+
+int64_t bytes_of(WeightType type) {
+  return type == WeightType::kFloat32 ? sizeof(float) : type == WeightType::kBfloat16 ? sizeof(uint16_t) : 1;
+}
+
+// Up to so many rows the kernels that read the weights once are faster than oneDNN; measured.
+int64_t few_rows(WeightType type) {
+  if (!matmul_is_fast(type)) return 16;
+  return type == WeightType::kFloat32 ? 8 : type == WeightType::kBfloat16 ? 4 : 3;
+}
+
+// Kept by the thread, apart from the arena of tasks, which the callers may be using.
+Arena& scratch() {
+  thread_local Arena arena;
+  return arena;
+}
+
+template <class T>
+T* take(int64_t count) {
+  constexpr int64_t kPerFloat = sizeof(float) / sizeof(T);
+  return reinterpret_cast<T*>(scratch().take((count + kPerFloat - 1) / kPerFloat));
+}
+
+int64_t rows_of(int64_t elements, int64_t columns) { return std::max<int64_t>(1, elements / columns); }
+
+// y [rows][n] = x rounded.
+void to_bf16(const float* x, int64_t ldx, int64_t rows, int64_t n, uint16_t* y, int threads) {
+  parallel_blocks(threads, rows, rows_of(kItem, n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) simd::kernels().convert.f32_to_bf16(n, x + r * ldx, y + r * n);
+  });
+}
+
+// Weight rows [first, first + count) as floats.
+void widen(const Weight& w, int64_t first, int64_t count, float* wide, int threads) {
+  const simd::NarrowKernels& narrow = simd::kernels().narrow;
+  parallel_blocks(threads, count, rows_of(kItem, w.in), [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      const int64_t at = (first + o) * w.in;
+      if (w.type == WeightType::kBfloat16) {
+        simd::kernels().convert.bf16_to_f32(w.in, static_cast<const uint16_t*>(w.data) + at, wide + o * w.in);
+      } else {
+        narrow.from_int8(w.in, w.scale[first + o], static_cast<const int8_t*>(w.data) + at, wide + o * w.in);
+      }
+    }
+  });
+}
+
+// What `linear` is given.
+struct Call {
+  const float* x;
+  int64_t ldx, rows;
+  const Weight& w;
+  const float* bias;
+  float* y;
+  int64_t ldy;
+  bool add;
+  int threads;
+};
+
+Matmul product_of(const Call& c) {
+  return {.type = c.w.type,
+          .m = c.rows,
+          .n = c.w.out,
+          .depth = c.w.in,
+          .a = c.x,
+          .lda = c.ldx,
+          .b = c.w.data,
+          .ldb = c.w.in,
+          .b_transposed = true,
+          .bias = c.bias,
+          .c = c.y,
+          .ldc = c.ldy,
+          .add = c.add};
+}
+
+void linear_few(const Call& c) {
+  const simd::MatvecKernels& matvec = simd::kernels().matvec;
+  const auto kernel = c.w.type == WeightType::kFloat32    ? matvec.f32
+                      : c.w.type == WeightType::kBfloat16 ? matvec.bf16
+                                                          : matvec.int8;
+  float* packed = take<float>(c.rows * simd::padded(c.w.in));
+  matvec.pack(c.rows, c.w.in, c.x, c.ldx, packed);
+  const simd::Matvec all{.rows = c.rows,
+                         .in = c.w.in,
+                         .x = packed,
+                         .w = c.w.data,
+                         .scale = c.w.scale,
+                         .bias = c.bias,
+                         .begin = 0,
+                         .end = c.w.out,
+                         .y = c.y,
+                         .ldy = c.ldy,
+                         .add = c.add};
+  // A few large blocks for each thread: each is several long streams, and a thread that is held up does less.
+  const int threads = c.threads > 0 ? c.threads : default_threads();
+  const int64_t work = c.w.out * c.w.in * (bytes_of(c.w.type) + c.rows - 1);
+  const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(work / kFewBytes, 1, 4 * threads);
+  parallel_blocks(threads, c.w.out, (c.w.out + blocks - 1) / blocks, [&](int64_t begin, int64_t end) {
+    simd::Matvec part = all;
+    part.begin = begin;
+    part.end = end;
+    kernel(part);
+  });
+}
+
+void linear_widened(const Call& c) {
+  const int64_t block = std::min(c.w.out, rows_of(kWidened, c.w.in));
+  float* wide = take<float>(block * c.w.in);
+  for (int64_t o = 0; o < c.w.out; o += block) {
+    Matmul part = product_of(c);
+    part.type = WeightType::kFloat32;
+    part.n = std::min(block, c.w.out - o);
+    part.b = wide;
+    part.bias = c.bias ? c.bias + o : nullptr;
+    part.c = c.y + o;
+    widen(c.w, o, part.n, wide, c.threads);
+    matmul(part, c.threads);
+  }
+}
+
+void linear_bf16(const Call& c) {
+  const int64_t block = std::min(c.rows, rows_of(kLargestCopy, c.w.in));
+  auto* narrow = take<uint16_t>(block * c.w.in);
+  for (int64_t r = 0; r < c.rows; r += block) {
+    Matmul part = product_of(c);
+    part.m = std::min(block, c.rows - r);
+    part.a = narrow;
+    part.lda = c.w.in;
+    part.c = c.y + r * c.ldy;
+    to_bf16(c.x + r * c.ldx, c.ldx, part.m, c.w.in, narrow, c.threads);
+    matmul(part, c.threads);
+  }
+}
+
+void linear_int8(const Call& c) {
+  const simd::NarrowKernels& narrow = simd::kernels().narrow;
+  const int64_t in = c.w.in, out = c.w.out;
+  const int64_t block = std::min(c.rows, rows_of(kLargestSums, std::max(in, out)));
+  auto* levels = take<int8_t>(block * in);
+  auto* scales = take<float>(block);
+  auto* sums = take<int32_t>(block * out);
+  for (int64_t r = 0; r < c.rows; r += block) {
+    Matmul part = product_of(c);
+    part.m = std::min(block, c.rows - r);
+    part.a = levels;
+    part.lda = in;
+    part.bias = nullptr;
+    part.c = sums;
+    part.ldc = out;
+    part.add = false;
+    parallel_blocks(c.threads, part.m, rows_of(kItem, in), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) scales[i] = narrow.to_int8(in, c.x + (r + i) * c.ldx, levels + i * in);
+    });
+    matmul(part, c.threads);
+    parallel_blocks(c.threads, part.m, rows_of(kItem, out), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        narrow.rescale(out, sums + i * out, scales[i], c.w.scale, c.bias, c.add, c.y + (r + i) * c.ldy);
+      }
+    });
+  }
+}
+
+void require_differentiable(const char* operation, WeightType type) {
+  if (type == WeightType::kInt8) {
+    throw Error("[" + std::string(operation) + "] weight type: given int8; expected float32 or bfloat16");
+  }
+}
+
+}  // namespace
+
+void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
+            bool add, int threads) {
+  if (rows == 0 || w.out == 0) return;
+  scratch().reset();
+  const Call call{x, ldx, rows, w, bias, y, ldy, add, threads};
+  if (rows <= few_rows(w.type)) return linear_few(call);
+  if (w.type == WeightType::kFloat32) return matmul(product_of(call), threads);
+  if (!matmul_is_fast(w.type)) return linear_widened(call);
+  return w.type == WeightType::kBfloat16 ? linear_bf16(call) : linear_int8(call);
+}
+
+void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const Weight& w, float* dx, int64_t lddx,
+                           bool add, int threads) {
+  require_differentiable("linear_backward_input", w.type);
+  if (rows == 0 || w.in == 0) return;
+  scratch().reset();
+  Matmul product{.type = w.type,
+                 .m = rows,
+                 .n = w.in,
+                 .depth = w.out,
+                 .a = dy,
+                 .lda = lddy,
+                 .b = w.data,
+                 .ldb = w.in,
+                 .c = dx,
+                 .ldc = lddx,
+                 .add = add};
+  if (w.type == WeightType::kFloat32) return matmul(product, threads);
+  if (matmul_is_fast(w.type)) {
+    const int64_t block = std::min(rows, rows_of(kLargestCopy, w.out));
+    auto* narrow = take<uint16_t>(block * w.out);
+    product.a = narrow;
+    product.lda = w.out;
+    for (int64_t r = 0; r < rows; r += block) {
+      product.m = std::min(block, rows - r);
+      product.c = dx + r * lddx;
+      to_bf16(dy + r * lddy, lddy, product.m, w.out, narrow, threads);
+      matmul(product, threads);
+    }
+    return;
+  }
+  const int64_t block = std::min(w.out, rows_of(kWidened, w.in));
+  float* wide = take<float>(block * w.in);
+  product.type = WeightType::kFloat32;
+  product.b = wide;
+  for (int64_t o = 0; o < w.out; o += block) {
+    product.depth = std::min(block, w.out - o);
+    product.a = dy + o;
+    product.add = add || o > 0;
+    widen(w, o, product.depth, wide, threads);
+    matmul(product, threads);
+  }
+}
+
+void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows,
+                            WeightType products, float* dw, int64_t out, int64_t in, float* dbias, int threads) {
+  require_differentiable("linear_backward_weight", products);
+  if (rows == 0 || out == 0) return;
+  scratch().reset();
+  const simd::NarrowKernels& narrow = simd::kernels().narrow;
+  if (dbias) {
+    constexpr int64_t kColumns = 64;
+    parallel_blocks(threads, out, kColumns, [&](int64_t begin, int64_t end) {
+      narrow.add_column_sums(rows, end - begin, dy + begin, lddy, dbias + begin);
+    });
+  }
+  Matmul product{.m = out,
+                 .n = in,
+                 .depth = rows,
+                 .a = dy,
+                 .lda = lddy,
+                 .a_transposed = true,
+                 .b = x,
+                 .ldb = ldx,
+                 .c = dw,
+                 .ldc = in,
+                 .add = true};
+  if (products == WeightType::kFloat32 || !matmul_is_fast(products)) return matmul(product, threads);
+
+  // dy is transposed while it is rounded: oneDNN is up to a quarter faster with a plain A.
+  const int64_t tokens = std::min(rows, rows_of(kLargestCopy, in));
+  const int64_t columns = std::min(out, rows_of(kLargestCopy, tokens));
+  auto* x_narrow = take<uint16_t>(tokens * in);
+  auto* dy_narrow = take<uint16_t>(columns * (tokens + kColumnGap));
+  product.type = WeightType::kBfloat16;
+  product.a = dy_narrow;
+  product.lda = tokens + kColumnGap;
+  product.a_transposed = false;
+  product.b = x_narrow;
+  product.ldb = in;
+  for (int64_t r = 0; r < rows; r += tokens) {
+    product.depth = std::min(tokens, rows - r);
+    to_bf16(x + r * ldx, ldx, product.depth, in, x_narrow, threads);
+    for (int64_t o = 0; o < out; o += columns) {
+      product.m = std::min(columns, out - o);
+      product.c = dw + o * in;
+      constexpr int64_t kColumns = 64;
+      parallel_blocks(threads, product.m, kColumns, [&](int64_t begin, int64_t end) {
+        narrow.to_bf16_transposed(product.depth, end - begin, dy + r * lddy + o + begin, lddy,
+                                  dy_narrow + begin * product.lda, product.lda);
+      });
+      matmul(product, threads);
+    }
+  }
+}
+
+}  // namespace deltanet::nn

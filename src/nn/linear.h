@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nn/weight.h"
+
+// The products of linear layers. Rows are tokens; activations are float with their row distances, sums are float32.
+//
+// bfloat16 weights: with many rows, activations are rounded to bfloat16 where the CPU multiplies such pairs; otherwise
+// weights are widened. int8 weights: with many rows, activations are rounded to int8 with a scale for each row where
+// the CPU multiplies such pairs. With few rows (decoding) activations are never rounded.
+//
+// threads = 0 is default_threads(). A repeated call allocates nothing.
+
+namespace deltanet::nn {
+
+// y [rows,out] = x W^T + bias (or null), or added to y.
+void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
+            bool add, int threads);
+
+// dx [rows,in] = dy W, or added to dx; W is float32 or bfloat16.
+void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const Weight& w, float* dx, int64_t lddx,
+                           bool add, int threads);
+
+// dw [out,in] += dy^T x, and dbias [out] += the column sums of dy unless it is null. `products` is the type that the
+// factors may be rounded to: float32 or bfloat16.
+void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows,
+                            WeightType products, float* dw, int64_t out, int64_t in, float* dbias, int threads);
+
+}  // namespace deltanet::nn

@@ -1,0 +1,48 @@
+#include "nn/rms_norm.h"
+
+#include "simd/kernels.h"
+
+namespace deltanet::nn {
+
+void rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, Rows y, float* rstd,
+                      int threads) {
+  const auto& kernels = simd::kernels().layers;
+  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
+    kernels.rms_norm(end - begin, n, eps, x.from(begin), w, y.from(begin), rstd ? rstd + begin : nullptr);
+  });
+}
+
+void add_rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows h, ConstRows r, const float* w, Rows sum,
+                          Rows y, float* rstd, int threads) {
+  const auto& kernels = simd::kernels().layers;
+  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
+    kernels.add_rms_norm(end - begin, n, eps, h.from(begin), r.from(begin), w, sum.from(begin), y.from(begin),
+                         rstd ? rstd + begin : nullptr);
+  });
+}
+
+void rms_norm_apply(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, Rows y, int threads) {
+  const auto& kernels = simd::kernels().layers;
+  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
+    kernels.rms_norm_apply(end - begin, n, x.from(begin), rstd + begin, w, y.from(begin));
+  });
+}
+
+void rms_norm_backward(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, ConstRows dy, Rows dx,
+                       float* dw, int threads) {
+  const auto& kernels = simd::kernels().layers;
+  if (!w || !dw) {
+    for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
+      kernels.rms_norm_grad(end - begin, n, x.from(begin), rstd + begin, w, dy.from(begin), dx.from(begin), nullptr);
+    });
+    return;
+  }
+  const RowSums blocks(layer_scratch(), rows, n, n);
+  blocks.for_blocks(threads, [&](int64_t begin, int64_t end, float* sums) {
+    kernels.rms_norm_grad(end - begin, n, x.from(begin), rstd + begin, w, dy.from(begin), dx.from(begin), sums);
+  });
+  const float* total = blocks.total(threads);
+  for (int64_t i = 0; i < n; ++i) dw[i] += total[i];
+}
+
+}  // namespace deltanet::nn

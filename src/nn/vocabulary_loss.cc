@@ -1,0 +1,90 @@
+#include "nn/vocabulary_loss.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "base/parallel.h"
+#include "nn/cross_entropy.h"
+#include "nn/linear.h"
+
+namespace deltanet::nn {
+
+void VocabularyLoss::select(int64_t rows, const int32_t* targets) {
+  selected_.clear();
+  for (int64_t row = 0; row < rows; ++row) {
+    if (targets[row] != kIgnoredLabel) selected_.push_back(row);
+  }
+}
+
+// Rows in a block: logits of a few million floats are enough for efficient products.
+int64_t VocabularyLoss::plan(const Weight& head) {
+  if (head.out == planned_vocab_ && head.in == planned_D_) return block_;
+  constexpr int64_t kLogits = int64_t{4} << 20;
+  block_ = std::clamp<int64_t>(kLogits / head.out / 16 * 16, 64, 1024);
+  arena_.release();
+  logits_ = arena_.take(block_ * head.out);
+  x_ = arena_.take(block_ * head.in);
+  dx_ = arena_.take(block_ * head.in);
+  labels_.resize(block_);
+  losses_.resize(block_);
+  planned_vocab_ = head.out;
+  planned_D_ = head.in;
+  return block_;
+}
+
+// Copies the selected rows from `first` on, and their labels, to the front of the block; returns how many.
+int64_t VocabularyLoss::gather(int64_t first, int64_t D, ConstRows x, const int32_t* targets, int threads) {
+  const int64_t count = std::min<int64_t>(block_, static_cast<int64_t>(selected_.size()) - first);
+  for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = selected_[first + i];
+      std::copy_n(x.data + row * x.ld, D, x_ + i * D);
+      labels_[i] = targets[row];
+    }
+  });
+  return count;
+}
+
+double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale,
+                                  Rows dx, float* dhead, int threads) {
+  const int64_t block = plan(head), D = head.in, vocab = head.out;
+  select(rows, targets);
+  if (dx.data) {
+    for_row_blocks(rows, D, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) std::fill_n(dx.data + row * dx.ld, D, 0.0f);
+    });
+  }
+  double sum = 0;
+  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
+    const int64_t count = gather(first, D, x, targets, threads);
+    linear(x_, D, count, head, nullptr, logits_, vocab, false, threads);
+    sum += cross_entropy_rows(count, vocab, {logits_, vocab}, labels_.data(), scale, losses_.data(), threads);
+    if (dhead) linear_backward_weight(logits_, vocab, x_, D, count, head.type, dhead, vocab, D, nullptr, threads);
+    if (!dx.data) continue;
+    linear_backward_input(logits_, vocab, count, head, dx_, D, false, threads);
+    for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) std::copy_n(dx_ + i * D, D, dx.data + selected_[first + i] * dx.ld);
+    });
+  }
+  return sum;
+}
+
+void VocabularyLoss::log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob,
+                               bool* greedy, int threads) {
+  const int64_t block = plan(head), D = head.in, vocab = head.out;
+  select(rows, targets);
+  std::fill_n(log_prob, rows, 0.0);
+  std::fill_n(greedy, rows, false);
+  const auto block_greedy = std::make_unique<bool[]>(block);
+  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
+    const int64_t count = gather(first, D, x, targets, threads);
+    linear(x_, D, count, head, nullptr, logits_, vocab, false, threads);
+    label_log_probs(count, vocab, {logits_, vocab}, labels_.data(), losses_.data(), block_greedy.get(), threads);
+    for (int64_t i = 0; i < count; ++i) {
+      log_prob[selected_[first + i]] = losses_[i];
+      greedy[selected_[first + i]] = block_greedy[i];
+    }
+  }
+}
+
+}  // namespace deltanet::nn

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/arena.h"
+#include "nn/rows.h"
+#include "nn/weight.h"
+
+namespace deltanet::nn {
+
+// The product with the head and the softmax cross-entropy over the vocabulary, x [rows, D], head [vocab, D]:
+//   loss = sum over rows of log sum exp(x head^T) - (x head^T)[target]
+// Blocks of rows go through the vocabulary one after the other, so that only a block of logits exists at a time, and
+// rows without a target are left out of the products. The memory is kept between calls.
+class VocabularyLoss {
+ public:
+  // Sum of the losses. With dx (set; zero for rows without a target) and dhead (+=) also `scale` times its gradients.
+  double operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale, Rows dx,
+                    float* dhead, int threads);
+
+  // log p(target) of each row, and whether the target is the most probable token; 0 and false without a target.
+  void log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob, bool* greedy,
+                 int threads);
+
+ private:
+  void select(int64_t rows, const int32_t* targets);
+  int64_t plan(const Weight& head);
+  int64_t gather(int64_t first, int64_t D, ConstRows x, const int32_t* targets, int threads);
+
+  Arena arena_;
+  int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
+  float *logits_ = nullptr, *x_ = nullptr, *dx_ = nullptr;  // [block, vocab], [block, D] x2
+  std::vector<int64_t> selected_;                           // rows that have a target
+  std::vector<int32_t> labels_;                             // [block]
+  std::vector<double> losses_;                              // [block]
+};
+
+}  // namespace deltanet::nn

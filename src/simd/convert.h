@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+// Conversions between float and the 16-bit formats of checkpoints. Unlike other kernels these take any count and any
+// address, because they read and write files in memory.
+
+namespace deltanet::simd {
+
+// x and y: [count]; the 16-bit side is given as bytes in the machine's order. Rounding is to the nearest, ties to even;
+// what is too large becomes infinite; NaN stays NaN with its sign and the upper bits of its payload. The results have
+// the same bits on all SIMD targets.
+struct ConvertKernels {
+  void (*f16_to_f32)(int64_t count, const void* x, float* y);
+  void (*bf16_to_f32)(int64_t count, const void* x, float* y);
+  void (*f32_to_f16)(int64_t count, const float* x, void* y);
+  void (*f32_to_bf16)(int64_t count, const float* x, void* y);
+};
+
+}  // namespace deltanet::simd

@@ -1,0 +1,365 @@
+// The products of linear layers against float64: every weight type, few and many rows, odd sizes, row distances larger
+// than the rows, one and two threads, and the kernels for few rows on every SIMD target. Gaps between rows hold NaN.
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/parallel.h"
+#include "deltanet/error.h"
+#include "nn/linear.h"
+#include "nn/quantize.h"
+#include "simd/bandwidth.h"
+#include "simd/kernels.h"
+
+namespace deltanet::nn {
+namespace {
+
+constexpr double kRound = 0x1p-24;     // relative error of rounding to float
+constexpr double kRoundBf16 = 0x1p-8;  // to bfloat16: eight significant bits, so half of 2^-7
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kGap = 3;           // floats between rows
+constexpr int64_t kNeverRounded = 3;  // rows for which activations of all types stay as they are
+
+const bool kPoisoned = (Arena::set_poison(true), true);
+
+// Rows with NaN between them.
+struct Matrix {
+  int64_t rows, columns, ld;
+  std::vector<float> data;
+
+  Matrix(int64_t r, int64_t c, uint32_t seed) : rows(r), columns(c), ld(c + kGap) {
+    data.assign(static_cast<std::size_t>(rows * ld), kNaN);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) at(i, j) = normal(random);
+    }
+  }
+  float& at(int64_t i, int64_t j) { return data[static_cast<std::size_t>(i * ld + j)]; }
+  double operator()(int64_t i, int64_t j) const { return data[static_cast<std::size_t>(i * ld + j)]; }
+  double largest(int64_t i) const {
+    double found = 0;
+    for (int64_t j = 0; j < columns; ++j) found = std::max(found, std::fabs((*this)(i, j)));
+    return found;
+  }
+  bool gaps_untouched() const {
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = columns; j < ld; ++j) {
+        if (!std::isnan((*this)(i, j))) return false;
+      }
+    }
+    return true;
+  }
+};
+
+// A weight of any type, and what its stored numbers mean.
+struct Stored {
+  int64_t out, in;
+  std::vector<float> wide, scale;
+  std::vector<uint16_t> narrow;
+  std::vector<int8_t> levels;
+  Weight weight;
+
+  Stored(WeightType type, int64_t out_size, int64_t in_size, uint32_t seed) : out(out_size), in(in_size) {
+    const std::size_t count = static_cast<std::size_t>(out * in);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < count; ++i) wide.push_back(normal(random));
+    weight = {type, wide.data(), nullptr, out, in};
+    if (type == WeightType::kBfloat16) {
+      narrow.resize(count);
+      to_bfloat16(wide.data(), out, in, narrow.data(), 2);
+      simd::kernels().convert.bf16_to_f32(out * in, narrow.data(), wide.data());
+      weight.data = narrow.data();
+    }
+    if (type == WeightType::kInt8) {
+      levels.resize(count);
+      scale.resize(static_cast<std::size_t>(out));
+      to_int8(wide.data(), out, in, levels.data(), scale.data(), 2);
+      for (std::size_t i = 0; i < count; ++i) wide[i] = scale[i / static_cast<std::size_t>(in)] * levels[i];
+      weight.data = levels.data();
+      weight.scale = scale.data();
+    }
+  }
+  double operator()(int64_t o, int64_t i) const { return wide[static_cast<std::size_t>(o * in + i)]; }
+};
+
+// One sum of products in float64 with what its size says about rounding.
+struct Sum {
+  double value = 0, absolute = 0, weights = 0;
+  void add(double activation, double weight) {
+    value += activation * weight;
+    absolute += std::fabs(activation * weight);
+    weights += std::fabs(weight);
+  }
+  // Each of the products and additions rounds; the sums so far are at most `absolute`.
+  double bound(int64_t terms, double start) const {
+    return kRound * (static_cast<double>(terms) + 4) * (absolute + std::fabs(start)) + 1e-30;
+  }
+};
+
+struct Options {
+  bool add, bias;
+  int threads;
+};
+
+std::vector<Options> all_options() {
+  std::vector<Options> all;
+  for (const bool add : {false, true}) {
+    for (const bool bias : {false, true}) {
+      for (const int threads : {1, 2}) all.push_back({add, bias, threads});
+    }
+  }
+  return all;
+}
+
+std::string name_of(WeightType type) {
+  return type == WeightType::kFloat32 ? "f32" : type == WeightType::kBfloat16 ? "bf16" : "int8";
+}
+
+void check_forward(WeightType type, int64_t rows, int64_t out, int64_t in, const Options& options) {
+  const Stored w(type, out, in, 1);
+  const Matrix x(rows, in, 2), bias(1, out, 3), before(rows, out, 4);
+  Matrix y = before;
+  linear(x.data.data(), x.ld, rows, w.weight, options.bias ? bias.data.data() : nullptr, y.data.data(), y.ld,
+         options.add, options.threads);
+  ASSERT_TRUE(y.gaps_untouched());
+  for (int64_t r = 0; r < rows; ++r) {
+    // int8: each activation is off by at most half a level.
+    const double half_level = x.largest(r) / 254 * 1.0001;
+    for (int64_t o = 0; o < out; ++o) {
+      Sum sum;
+      for (int64_t i = 0; i < in; ++i) sum.add(x(r, i), w(o, i));
+      const double start = (options.add ? before(r, o) : 0) + (options.bias ? bias(0, o) : 0);
+      double bound =
+          sum.bound(in, std::fabs(options.add ? before(r, o) : 0) + std::fabs(options.bias ? bias(0, o) : 0));
+      if (rows > kNeverRounded && type == WeightType::kBfloat16) bound += kRoundBf16 * sum.absolute;
+      if (rows > kNeverRounded && type == WeightType::kInt8) bound += half_level * sum.weights;
+      ASSERT_NEAR(y(r, o), sum.value + start, bound)
+          << name_of(type) << " rows " << rows << " out " << out << " in " << in << " at " << r << "," << o;
+    }
+  }
+}
+
+void check_backward_input(WeightType type, int64_t rows, int64_t out, int64_t in, const Options& options) {
+  const Stored w(type, out, in, 5);
+  const Matrix dy(rows, out, 6), before(rows, in, 7);
+  Matrix dx = before;
+  linear_backward_input(dy.data.data(), dy.ld, rows, w.weight, dx.data.data(), dx.ld, options.add, options.threads);
+  ASSERT_TRUE(dx.gaps_untouched());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < in; ++i) {
+      Sum sum;
+      for (int64_t o = 0; o < out; ++o) sum.add(dy(r, o), w(o, i));
+      const double start = options.add ? before(r, i) : 0;
+      const double rounding = type == WeightType::kBfloat16 ? kRoundBf16 * sum.absolute : 0;
+      ASSERT_NEAR(dx(r, i), sum.value + start, sum.bound(out, start) + rounding)
+          << name_of(type) << " rows " << rows << " out " << out << " in " << in << " at " << r << "," << i;
+    }
+  }
+}
+
+void check_backward_weight(WeightType type, int64_t rows, int64_t out, int64_t in, const Options& options) {
+  const Matrix dy(rows, out, 8), x(rows, in, 9), bias_before(1, out, 10);
+  std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f);
+  Matrix dbias = bias_before;
+  linear_backward_weight(dy.data.data(), dy.ld, x.data.data(), x.ld, rows, type, dw.data(), out, in,
+                         options.bias ? dbias.data.data() : nullptr, options.threads);
+  ASSERT_TRUE(dbias.gaps_untouched());
+  for (int64_t o = 0; o < out; ++o) {
+    for (int64_t i = 0; i < in; ++i) {
+      Sum sum;
+      for (int64_t r = 0; r < rows; ++r) sum.add(dy(r, o), x(r, i));
+      const double rounding = type == WeightType::kBfloat16 ? (2 + kRoundBf16) * kRoundBf16 * sum.absolute : 0;
+      ASSERT_NEAR(dw[static_cast<std::size_t>(o * in + i)], 0.25 + sum.value, sum.bound(rows, 0.25) + rounding)
+          << name_of(type) << " rows " << rows << " out " << out << " in " << in << " at " << o << "," << i;
+    }
+    Sum sum;
+    for (int64_t r = 0; r < rows && options.bias; ++r) sum.add(dy(r, o), 1);
+    ASSERT_NEAR(dbias(0, o), bias_before(0, o) + sum.value, sum.bound(rows, bias_before(0, o)));
+  }
+}
+
+using Check = void (*)(WeightType, int64_t rows, int64_t out, int64_t in, const Options&);
+
+// Every pair of sizes; the options change from one to the next, so that all combinations occur.
+void over_sizes(Check check, WeightType type, int64_t rows) {
+  const std::vector<Options> options = all_options();
+  std::size_t next = static_cast<std::size_t>(rows);
+  for (const int64_t out : {1, 5, 60, 100, 257}) {
+    for (const int64_t in : {1, 5, 60, 100, 257}) {
+      ASSERT_NO_FATAL_FAILURE(check(type, rows, out, in, options[next++ % options.size()]));
+    }
+  }
+}
+
+class Linear : public testing::TestWithParam<std::tuple<WeightType, int64_t>> {};
+
+std::string test_name(const testing::TestParamInfo<std::tuple<WeightType, int64_t>>& test) {
+  return name_of(std::get<0>(test.param)) + "_rows" + std::to_string(std::get<1>(test.param));
+}
+
+TEST_P(Linear, ForwardEqualsReference) { over_sizes(check_forward, std::get<0>(GetParam()), std::get<1>(GetParam())); }
+
+class LinearGradients : public Linear {};
+
+TEST_P(LinearGradients, InputEqualsReference) {
+  over_sizes(check_backward_input, std::get<0>(GetParam()), std::get<1>(GetParam()));
+}
+
+TEST_P(LinearGradients, WeightEqualsReference) {
+  over_sizes(check_backward_weight, std::get<0>(GetParam()), std::get<1>(GetParam()));
+}
+
+const auto kRows = testing::Values(1, 2, 3, 7, 16, 17, 33, 129, 300);
+const auto kFloats = testing::Values(WeightType::kFloat32, WeightType::kBfloat16);
+const auto kTypes = testing::Values(WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8);
+INSTANTIATE_TEST_SUITE_P(Sizes, Linear, testing::Combine(kTypes, kRows), test_name);
+INSTANTIATE_TEST_SUITE_P(Sizes, LinearGradients, testing::Combine(kFloats, kRows), test_name);
+
+// Large enough for several blocks of widened weights and several blocks of sums.
+TEST(LinearBlocks, ManyOutputsEqualReference) {
+  for (const WeightType type : {WeightType::kBfloat16, WeightType::kInt8}) {
+    ASSERT_NO_FATAL_FAILURE(check_forward(type, 40, 110000, 11, {true, true, 2}));
+  }
+  ASSERT_NO_FATAL_FAILURE(check_backward_input(WeightType::kBfloat16, 20, 110000, 11, {true, true, 2}));
+}
+
+class Targets : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_TRUE(simd::select_target(GetParam())); }
+  void TearDown() override { simd::select_target(""); }
+};
+
+TEST_P(Targets, FewRowsEqualReference) {
+  const std::vector<Options> options = all_options();
+  std::size_t next = 0;
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+    for (int64_t rows = 1; rows <= 8; ++rows) {
+      for (const int64_t in : {1, 7, 15, 16, 17, 31, 64, 65, 100, 257}) {
+        for (const int64_t out : {1, 3, 4, 9, 1000}) {
+          ASSERT_NO_FATAL_FAILURE(check_forward(type, rows, out, in, options[next++ % options.size()]));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Targets, ManyRowsEqualReference) {
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+    ASSERT_NO_FATAL_FAILURE(check_forward(type, 50, 100, 67, {true, true, 2}));
+  }
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
+    ASSERT_NO_FATAL_FAILURE(check_backward_input(type, 50, 100, 67, {true, true, 2}));
+    ASSERT_NO_FATAL_FAILURE(check_backward_weight(type, 77, 83, 67, {true, true, 2}));
+  }
+}
+
+// Neither the other rows nor the threads change what is added in which order.
+TEST_P(Targets, FewRowsKeepTheirBits) {
+  constexpr int64_t kOut = 301, kIn = 777, kAll = 3;
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+    const Stored w(type, kOut, kIn, 1);
+    const Matrix x(kAll, kIn, 2);
+    Matrix together(kAll, kOut, 3), alone(1, kOut, 4);
+    linear(x.data.data(), x.ld, kAll, w.weight, nullptr, together.data.data(), together.ld, false, 2);
+    for (int64_t r = 0; r < kAll; ++r) {
+      linear(x.data.data() + r * x.ld, x.ld, 1, w.weight, nullptr, alone.data.data(), alone.ld, false, 1);
+      for (int64_t o = 0; o < kOut; ++o) ASSERT_EQ(alone(0, o), together(r, o)) << name_of(type);
+    }
+  }
+}
+
+float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
+
+TEST_P(Targets, Bfloat16RoundsToNearestEven) {
+  const std::vector<std::pair<uint32_t, uint16_t>> cases = {
+      {0x3f800000, 0x3f80}, {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
+      {0xbf818000, 0xbf82}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0},
+      {0xffffffff, 0xffff}, {0x00000000, 0x0000}, {0x80000000, 0x8000}, {0x00008001, 0x0001}};
+  constexpr int64_t kRowCount = 70, kColumnCount = 37;  // whole blocks and edges of the transposing kernel
+  std::vector<float> x;
+  std::vector<uint16_t> expected;
+  for (int64_t i = 0; i < kRowCount * kColumnCount; ++i) {
+    const auto& [bits, rounded] = cases[static_cast<std::size_t>(i * 5) % cases.size()];
+    x.push_back(float_of(bits));
+    expected.push_back(rounded);
+  }
+  const simd::NarrowKernels& narrow = simd::kernels().narrow;
+  std::vector<uint16_t> plain(x.size()), transposed(x.size());
+  simd::kernels().convert.f32_to_bf16(kRowCount * kColumnCount, x.data(), plain.data());
+  narrow.to_bf16_transposed(kRowCount, kColumnCount, x.data(), kColumnCount, transposed.data(), kRowCount);
+  for (int64_t i = 0; i < kRowCount; ++i) {
+    for (int64_t j = 0; j < kColumnCount; ++j) {
+      const auto at = static_cast<std::size_t>(i * kColumnCount + j);
+      ASSERT_EQ(plain[at], expected[at]) << i << "," << j;
+      ASSERT_EQ(transposed[static_cast<std::size_t>(j * kRowCount + i)], expected[at]) << i << "," << j;
+    }
+  }
+}
+
+TEST_P(Targets, Int8KeepsHalfALevel) {
+  for (const int64_t count : {1, 5, 16, 60, 257}) {
+    const Matrix x(1, count, 12);
+    std::vector<int8_t> q(static_cast<std::size_t>(count));
+    const float scale = simd::kernels().narrow.to_int8(count, x.data.data(), q.data());
+    EXPECT_NEAR(scale, x.largest(0) / 127, 1e-6);
+    for (int64_t i = 0; i < count; ++i) {
+      EXPECT_NEAR(scale * q[static_cast<std::size_t>(i)], x(0, i), 0.5001 * scale);
+    }
+  }
+}
+
+TEST_P(Targets, Int8OfZerosAndOfWhatIsNotFinite) {
+  for (const int64_t count : {1, 40}) {
+    std::vector<float> x(static_cast<std::size_t>(count), 0.0f);
+    std::vector<int8_t> q(x.size(), 99);
+    EXPECT_EQ(simd::kernels().narrow.to_int8(count, x.data(), q.data()), 0.0f);
+    EXPECT_EQ(q, std::vector<int8_t>(x.size(), 0));
+    x.back() = 1e-38f;
+    EXPECT_EQ(simd::kernels().narrow.to_int8(count, x.data(), q.data()), 0.0f);
+    for (const float bad : {kNaN, std::numeric_limits<float>::infinity()}) {
+      for (const std::size_t where : {std::size_t{0}, x.size() - 1}) {
+        x.assign(x.size(), 1.0f);
+        x[where] = bad;
+        EXPECT_FALSE(std::isfinite(simd::kernels().narrow.to_int8(count, x.data(), q.data()))) << bad;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Simd, Targets, testing::ValuesIn(simd::target_names()),
+                         [](const auto& test) { return test.param; });
+
+TEST(LinearErrors, Int8HasNoGradients) {
+  const Stored w(WeightType::kInt8, 4, 4, 1);
+  Matrix dy(2, 4, 2), dx(2, 4, 3);
+  EXPECT_THROW(linear_backward_input(dy.data.data(), dy.ld, 2, w.weight, dx.data.data(), dx.ld, false, 1), Error);
+  EXPECT_THROW(linear_backward_weight(dy.data.data(), dy.ld, dy.data.data(), dy.ld, 2, WeightType::kInt8,
+                                      dx.data.data(), 4, 4, nullptr, 1),
+               Error);
+}
+
+TEST(LinearThreads, LimitIsLifted) {
+  const int before = default_threads();
+  const Stored w(WeightType::kFloat32, 64, 64, 1);
+  const Matrix x(64, 64, 2);
+  Matrix y(64, 64, 3);
+  for (const int threads : {1, before + 1, 0}) {
+    linear(x.data.data(), x.ld, 64, w.weight, nullptr, y.data.data(), y.ld, false, threads);
+    EXPECT_EQ(default_threads(), before);
+  }
+}
+
+TEST(ReadBandwidth, IsPositive) { EXPECT_GT(simd::read_bandwidth(2, 0.01), 0.0); }
+
+}  // namespace
+}  // namespace deltanet::nn

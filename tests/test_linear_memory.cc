@@ -1,0 +1,97 @@
+// A repeated product allocates nothing: this program counts what passes through operator new.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "nn/linear.h"
+
+namespace {
+
+std::atomic<int64_t> allocations{0}, allocated_bytes{0};
+
+void* counted(std::size_t size, std::size_t alignment) {
+  ++allocations;
+  allocated_bytes += static_cast<int64_t>(size);
+  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+
+constexpr std::size_t kDefaultAlignment = alignof(std::max_align_t);
+
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size, kDefaultAlignment); }
+void* operator new[](std::size_t size) { return counted(size, kDefaultAlignment); }
+void* operator new(std::size_t size, std::align_val_t alignment) { return counted(size, std::size_t(alignment)); }
+void* operator new[](std::size_t size, std::align_val_t alignment) { return counted(size, std::size_t(alignment)); }
+// Not inlined: the compiler would take the pair of operator new and std::free for a mistake.
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace deltanet::nn {
+namespace {
+
+#ifdef DELTANET_OPENMP
+constexpr int kThreads = 2;
+#else
+constexpr int kThreads = 1;  // starting a std::thread allocates
+#endif
+constexpr int64_t kOut = 192, kIn = 160, kMany = 200;
+
+struct Layer {
+  std::vector<uint16_t> words = std::vector<uint16_t>(2 * kOut * kIn, 0);  // zeros of any type
+  std::vector<float> scale = std::vector<float>(kOut, 1.0f), x = std::vector<float>(kMany * kIn, 1.0f);
+  std::vector<float> y = std::vector<float>(kMany * kOut, 1.0f), dw = std::vector<float>(kOut * kIn, 0.0f);
+
+  Weight weight(WeightType type) const { return {type, words.data(), scale.data(), kOut, kIn}; }
+  void forward(WeightType type, int64_t rows, int threads) {
+    linear(x.data(), kIn, rows, weight(type), scale.data(), y.data(), kOut, true, threads);
+  }
+  void backward(WeightType type, int threads) {
+    linear_backward_input(y.data(), kOut, kMany, weight(type), x.data(), kIn, false, threads);
+    linear_backward_weight(y.data(), kOut, x.data(), kIn, kMany, type, dw.data(), kOut, kIn, nullptr, threads);
+  }
+};
+
+constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8};
+
+TEST(LinearMemory, DecodingAllocatesNothing) {
+  Layer layer;
+  for (const WeightType type : kTypes) {
+    for (int threads = 1; threads <= kThreads; ++threads) {
+      layer.forward(type, 2, threads);
+      const int64_t before = allocations;
+      for (int i = 0; i < 10; ++i) layer.forward(type, 2, threads);
+      EXPECT_EQ(allocations - before, 0);
+    }
+  }
+}
+
+// oneDNN keeps a few small objects of its own for each execution; operands and scratch would be much larger.
+TEST(LinearMemory, RepeatedProductsKeepTheirScratch) {
+  constexpr int64_t kSmall = 8 << 10;
+  Layer layer;
+  const auto all = [&] {
+    for (const WeightType type : kTypes) layer.forward(type, kMany, 2);
+    layer.backward(WeightType::kFloat32, 2);
+    layer.backward(WeightType::kBfloat16, 2);
+  };
+  for (int i = 0; i < 3; ++i) all();
+  const int64_t before = allocated_bytes;
+  all();
+  EXPECT_LT(allocated_bytes - before, 7 * kSmall);
+}
+
+}  // namespace
+}  // namespace deltanet::nn

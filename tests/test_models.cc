@@ -1,0 +1,99 @@
+// Whole models against golden ones: logits, loss, every gradient, greedy continuation; and decoding against one pass.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "deltanet/model.h"
+#include "model_fixture.h"
+
+namespace deltanet::test {
+namespace {
+
+class GoldenModel : public testing::TestWithParam<std::filesystem::path> {
+ protected:
+  void SetUp() override { fixture_ = read_model_fixture(GetParam()); }
+  Model load(const ModelOptions& options = {}) const { return Model::load(fixture_.directory.string(), options); }
+
+  ModelFixture fixture_;
+};
+
+TEST_P(GoldenModel, LogitsAreTheReferences) {
+  Model model = load();
+  const Packed batch(fixture_.input_ids);
+  std::vector<float> logits(batch.ids.size() * static_cast<std::size_t>(model.vocab_size()));
+  model.logits(batch.ids, batch.offsets, logits.data());
+  EXPECT_LE(relative_error(logits, fixture_.logits), 1e-4);
+}
+
+TEST_P(GoldenModel, LossAndGradientsAreTheReferences) {
+  for (const bool recompute : {false, true}) {
+    Model model = load();
+    const Packed batch(fixture_.input_ids);
+    const LossSum loss = model.loss_and_gradients(batch.ids, batch.next(), batch.offsets, recompute);
+    EXPECT_NEAR(loss.mean(), fixture_.loss, 1e-5 * fixture_.loss);
+    EXPECT_NEAR(model.loss(batch.ids, batch.next(), batch.offsets).mean(), fixture_.loss, 1e-5 * fixture_.loss);
+    ASSERT_EQ(model.parameters().size(), fixture_.gradients.size());
+    for (const auto& [name, expected] : fixture_.gradients) {
+      const auto gradient = model.gradient(name);
+      EXPECT_LE(relative_error({gradient.begin(), gradient.end()}, expected), 1e-4) << name;
+    }
+  }
+}
+
+TEST_P(GoldenModel, GreedyContinuationIsTheReferences) {
+  if (fixture_.prompt.empty()) GTEST_SKIP() << "this fixture has no continuation";
+  Model model = load();
+  Session session = model.start(static_cast<int64_t>(fixture_.prompt.size()));
+  GenerateOptions options;
+  options.max_tokens = static_cast<int64_t>(fixture_.greedy.front().size());
+  std::vector<std::vector<int32_t>> continued(fixture_.prompt.size());
+  session.generate(fixture_.prompt, options, [&](int64_t n, int32_t id) {
+    continued[n].push_back(id);
+    return true;
+  });
+  EXPECT_EQ(continued, fixture_.greedy);
+}
+
+// Logits after each token, when the first `prefill` tokens are read at once and the others one by one.
+std::vector<float> decoded_logits(Model& model, const std::vector<std::vector<int32_t>>& sequences, std::size_t prefill,
+                                  std::size_t length) {
+  const auto N = sequences.size();
+  const auto vocab = static_cast<std::size_t>(model.vocab_size());
+  Session session = model.start(static_cast<int64_t>(N));
+  std::vector<float> step(N * vocab), all;
+  for (std::size_t end = prefill; end <= length; ++end) {
+    std::vector<std::vector<int32_t>> block;
+    for (const auto& sequence : sequences) {
+      block.emplace_back(sequence.begin() + (end == prefill ? 0 : end - 1), sequence.begin() + end);
+    }
+    session.read(block, step.data());
+    all.insert(all.end(), step.begin(), step.end());
+  }
+  return all;
+}
+
+TEST_P(GoldenModel, PrefillThenDecodeEqualsOnePass) {
+  Model model = load();
+  const auto vocab = static_cast<std::size_t>(model.vocab_size());
+  const std::size_t length = fixture_.input_ids.front().size(), N = fixture_.input_ids.size();
+  const Packed batch(fixture_.input_ids);
+  std::vector<float> logits(batch.ids.size() * vocab);
+  model.logits(batch.ids, batch.offsets, logits.data());
+  for (const std::size_t prefill : {std::size_t{1}, std::size_t{5}, length / 2}) {
+    const std::vector<float> decoded = decoded_logits(model, fixture_.input_ids, prefill, length);
+    for (std::size_t t = prefill; t <= length; ++t) {
+      for (std::size_t n = 0; n < N; ++n) {
+        const auto* whole = logits.data() + (n * length + t - 1) * vocab;
+        const auto* step = decoded.data() + ((t - prefill) * N + n) * vocab;
+        EXPECT_LE(relative_error({step, step + vocab}, {whole, whole + vocab}), 1e-5) << "token " << t - 1;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(model_fixture_paths()),
+                         [](const auto& test) { return model_fixture_name(test.param); });
+
+}  // namespace
+}  // namespace deltanet::test

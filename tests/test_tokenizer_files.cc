@@ -1,0 +1,309 @@
+// Files that are wrong are refused with an Error that names the file and the field; and what the golden tokenizers do
+// not show: bytes, directories, special names, very long words, the dialect of patterns.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "data/loaders.h"
+#include "data/regex.h"
+#include "data/utf8.h"
+#include "deltanet/error.h"
+#include "deltanet/tokenizer.h"
+
+namespace deltanet::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<int32_t>;
+using nlohmann::json;
+
+const fs::path kFolder = fs::path(DELTANET_SOURCE_DIR) / "tests/golden/tokenizers";
+
+std::string read(const std::string& name) {
+  std::ifstream file(kFolder / name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A small tokenizer that the tests then change.
+json small() {
+  return json::parse(R"({
+    "version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [{"id": 6, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                      "normalized": false, "special": true}],
+    "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
+    "model": {"type": "BPE", "dropout": null, "unk_token": "?", "continuing_subword_prefix": null,
+              "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+              "vocab": {"?": 0, "a": 1, "b": 2, "ab": 3, "c": 4, "abc": 5}, "merges": ["a b", ["ab", "c"]]}})");
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const json& file) {
+  return data::tokenizer_from_json(file.dump(), "test/tokenizer.json");
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TokenizerFiles, TheSmallOneWorks) {
+  const auto tokenizer = tokenizer_of(small());
+  EXPECT_EQ(tokenizer->encode("abcabxc<s>a"), (Ids{5, 3, 0, 4, 6, 1}));
+  EXPECT_EQ(tokenizer->decode(Ids{5, 6, 1}), "abca");
+  EXPECT_EQ(tokenizer->decode(Ids{5, 6, 1}, false), "abc<s>a");
+  EXPECT_EQ(tokenizer->vocab_size(), 7);
+  EXPECT_EQ(tokenizer->bos(), 6);
+  EXPECT_EQ(tokenizer->eos(), std::nullopt);
+}
+
+struct Mistake {
+  const char* where;  // JSON pointer of what is changed
+  json value;
+  const char* named;  // field that the error must name
+};
+
+TEST(TokenizerFiles, MistakesNameTheFileAndTheField) {
+  const std::vector<Mistake> mistakes = {
+      {"/model/type", "Unigram", "model.type: given \"Unigram\""},
+      {"/model/dropout", 0.1, "model.dropout"},
+      {"/model/unk_token", "none", "model.unk_token"},
+      {"/model/continuing_subword_prefix", "##", "model.continuing_subword_prefix"},
+      {"/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix"},
+      {"/model/byte_fallback", "yes", "model.byte_fallback"},
+      {"/model/vocab", json::array(), "model.vocab"},
+      {"/model/vocab/a", -1, "model.vocab.a"},
+      {"/model/vocab/a", 1.5, "model.vocab.a"},
+      {"/model/vocab/a", 1ull << 40, "model.vocab.a"},
+      {"/model/vocab/a", ~0ull, "model.vocab.a"},
+      {"/model/vocab/a", 2, "an id of its own"},
+      {"/model/merges/0", "ab", "model.merges[0]"},
+      {"/model/merges/0", "a b c", "model.merges[0]"},
+      {"/model/merges/0", "a z", "model.merges[0]: given \"z\""},
+      {"/model/merges/1", json::array({"b", "c"}), "model.merges[1]: given \"bc\""},
+      {"/model/merges/1", json::array({"b"}), "model.merges[1]"},
+      {"/model/merges/1", 7, "model.merges[1]"},
+      {"/model/something", 1, "something"},
+      {"/something", 1, "something"},
+      {"/added_tokens/0/id", 1, "added_tokens[0].id"},
+      {"/added_tokens/0/id", -3, "added_tokens[0].id"},
+      {"/added_tokens/0/content", "", "added_tokens[0].content"},
+      {"/added_tokens/0/content", "a", "added_tokens[0].id"},
+      {"/normalizer", {{"type", "BertNormalizer"}}, "normalizer.type: given \"BertNormalizer\""},
+      {"/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}}}}, "normalizer.normalizers[0].type"},
+      {"/normalizer", {{"type", "NFC"}, {"form", 1}}, "form"},
+      {"/normalizer",
+       {{"type", "Replace"}, {"pattern", {{"Regex", "(a"}}}, {"content", ""}},
+       "normalizer.pattern.Regex"},
+      {"/pre_tokenizer", {{"type", "UnicodeScripts"}}, "pre_tokenizer.type: given \"UnicodeScripts\""},
+      {"/pre_tokenizer",
+       {{"type", "Split"}, {"pattern", {{"Regex", "[a&&b]"}}}, {"behavior", "Isolated"}},
+       "intersection"},
+      {"/pre_tokenizer",
+       {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Torn"}},
+       "pre_tokenizer.behavior"},
+      {"/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}, "pre_tokenizer.replacement"},
+      {"/post_processor", {{"type", "BertProcessing"}}, "post_processor.type: given \"BertProcessing\""},
+      {"/post_processor",
+       {{"type", "TemplateProcessing"}, {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}}}},
+       "post_processor.single[0].SpecialToken.id"},
+      {"/decoder", {{"type", "WordPiece"}}, "decoder.type: given \"WordPiece\""},
+      {"/decoder", {{"type", "Strip"}, {"content", " "}, {"start", -1}, {"stop", 0}}, "decoder.start"},
+      {"/decoder", {{"kind", "Fuse"}}, "no \"type\""},
+      {"/decoder", 5, "decoder"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    json file = small();
+    file[json::json_pointer(mistake.where)] = mistake.value;
+    const std::string error = error_of([&] { tokenizer_of(file); });
+    EXPECT_NE(error.find(mistake.named), std::string::npos) << mistake.where << " " << mistake.value << ": " << error;
+    EXPECT_NE(error.find("test/tokenizer.json"), std::string::npos) << error;
+  }
+  for (const char* field :
+       {"/model", "/model/vocab", "/model/merges", "/added_tokens/0/id", "/added_tokens/0/content"}) {
+    json file = small();
+    const json::json_pointer pointer(field);
+    file[pointer.parent_pointer()].erase(pointer.back());
+    EXPECT_NE(error_of([&] { tokenizer_of(file); }), "") << field;
+  }
+  json nested = {{"type", "NFC"}};
+  for (int i = 0; i < 20; ++i) nested = {{"type", "Sequence"}, {"normalizers", json::array({nested})}};
+  json file = small();
+  file["normalizer"] = nested;
+  EXPECT_NE(error_of([&] { tokenizer_of(file); }).find("sequences within sequences"), std::string::npos);
+}
+
+// Cut off anywhere or with a byte changed, a file is refused or it works; nothing else happens.
+TEST(TokenizerFiles, DamagedFilesNeverCrash) {
+  std::mt19937 random(1);
+  for (const std::string name :
+       {"llama3.json", "llama2.json", "sentencepiece_bpe.model", "sentencepiece_unigram.model"}) {
+    const std::string whole = read(name);
+    const bool is_json = name.ends_with(".json");
+    int refused = 0;
+    for (int i = 0; i < 60; ++i) {
+      std::string damaged = whole;
+      if (i % 2 == 0) {
+        damaged.resize(random() % whole.size());
+      } else {
+        for (int k = 0; k < 3; ++k) damaged[random() % whole.size()] = static_cast<char>(random());
+      }
+      try {
+        const auto tokenizer =
+            is_json ? data::tokenizer_from_json(damaged, name) : data::tokenizer_from_sentencepiece(damaged, name);
+        tokenizer->decode(tokenizer->encode("Hello, wörld! 天地 123", true));
+      } catch (const Error& error) {
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 10) << name;
+  }
+}
+
+TEST(TokenizerFiles, PathsThatAreNoTokenizers) {
+  const fs::path folder = fs::path(testing::TempDir()) / "no_tokenizer";
+  fs::create_directories(folder);
+  std::ofstream(folder / "empty.model");
+  std::ofstream(folder / "empty.json");
+  for (const std::string& path : {folder.string(), (folder / "missing.json").string(),
+                                  (folder / "empty.model").string(), (folder / "empty.json").string()}) {
+    EXPECT_NE(error_of([&] { load_tokenizer(path); }).find(path), std::string::npos) << path;
+  }
+}
+
+TEST(TokenizerFiles, DirectoriesPreferJsonAndReadSpecialNames) {
+  const fs::path folder = fs::path(testing::TempDir()) / "tokenizer";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  fs::copy_file(kFolder / "sentencepiece_bpe.model", folder / "tokenizer.model");
+  const auto model = load_tokenizer(folder.string());
+  EXPECT_EQ(model->bos(), 1);
+  EXPECT_EQ(model->eos(), 2);
+  std::ofstream(folder / "tokenizer.json") << small();
+  EXPECT_EQ(load_tokenizer(folder.string())->vocab_size(), 7);
+  std::ofstream(folder / "tokenizer_config.json") << R"({"bos_token": "abc", "eos_token": {"content": "<s>"}})";
+  const auto named = load_tokenizer(folder.string());
+  EXPECT_EQ(named->bos(), 5);
+  EXPECT_EQ(named->eos(), 6);
+}
+
+TEST(TokenizerFiles, LongWordsTakeLinearTime) {
+  // One word of 1 MB. Quadratic time would be hours; with a heap it is below a second.
+  const auto tokenizer = load_tokenizer((kFolder / "gpt2.json").string());
+  std::mt19937 random(2);
+  std::string word;
+  for (int i = 0; i < 1'000'000; ++i) word += static_cast<char>('a' + random() % 26);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(word)), word);
+  const std::string same(1'000'000, 'a');
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(same)), same);
+}
+
+// The definition: join the leftmost pair of the lowest rank until there is none.
+Ids slow_bpe(const json& model, const std::vector<std::string>& characters) {
+  std::map<std::pair<std::string, std::string>, std::size_t> ranks;
+  for (const json& merge : model["merges"]) ranks.emplace(std::pair(merge[0], merge[1]), ranks.size());
+  std::vector<std::string> tokens;
+  for (const std::string& character : characters) {
+    if (model["vocab"].contains(character)) {
+      tokens.push_back(character);
+      continue;
+    }
+    for (const char byte : character) tokens.push_back(fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)));
+  }
+  while (true) {
+    std::size_t best = ranks.size(), at = 0;
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const auto found = ranks.find({tokens[i], tokens[i + 1]});
+      if (found == ranks.end() || found->second >= best) continue;
+      best = found->second;
+      at = i;
+    }
+    if (best == ranks.size()) break;
+    tokens[at] += tokens[at + 1];
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  Ids ids;
+  for (const std::string& token : tokens) ids.push_back(model["vocab"][token]);
+  return ids;
+}
+
+// The heap, the cache of words and the cuts in long words change nothing.
+TEST(TokenizerFiles, EncodesAsTheDefinitionSays) {
+  const auto tokenizer = load_tokenizer((kFolder / "llama2.json").string());
+  const json model = json::parse(read("llama2.json"))["model"];
+  const std::vector<std::string> alphabet = {"a", "e",  "t", "h",  "r", "i", "n", "▁",
+                                             "é", "天", "X", "\n", "😀", "<", "0"};
+  std::mt19937 random(3);
+  for (int i = 0; i < 150; ++i) {
+    std::vector<std::string> characters = {"▁"};  // the normalizer puts it in front
+    std::string text;
+    for (int k = 0; k < 1 + i; ++k) {
+      characters.push_back(alphabet[random() % alphabet.size()]);
+      text += characters.back();
+    }
+    EXPECT_EQ(tokenizer->encode(text), slow_bpe(model, characters)) << text;
+  }
+}
+
+TEST(ByteTokenizer, GivesBackAnyBytes) {
+  const auto tokenizer = byte_tokenizer();
+  std::string all;
+  for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
+  all += "caf\xC3\xA9 \xE5\xA4\xA9 \xF0\x9F\x98";
+  const Ids ids = tokenizer->encode(all);
+  ASSERT_EQ(ids.size(), all.size());
+  EXPECT_EQ(ids[200], 200);
+  EXPECT_EQ(tokenizer->decode(ids), all);
+  EXPECT_EQ(tokenizer->vocab_size(), 256);
+  EXPECT_EQ(tokenizer->id_of("a"), 'a');
+  EXPECT_THROW(tokenizer->decode(Ids{256}), Error);
+
+  StreamDecoder decoder(*tokenizer);
+  std::vector<std::string> parts;
+  for (const int32_t id : tokenizer->encode("a\xC3\xA9\xE5\xA4")) parts.push_back(decoder.push(id));
+  EXPECT_EQ(parts, (std::vector<std::string>{"a", "", "\xC3\xA9", "", ""}));
+  EXPECT_EQ(decoder.finish(), "\xE5\xA4");
+  EXPECT_EQ(decoder.push('b'), "b");
+}
+
+TEST(Regex, TranslatesOniguruma) {
+  const auto matches = [](const char* pattern, std::string_view text) {
+    const auto match = data::Regex(pattern).find(text, 0);
+    return match && match->begin == 0 && match->end == text.size();
+  };
+  EXPECT_TRUE(matches(R"(\s+)", "\t \xC2\xA0\xE3\x80\x80"));
+  EXPECT_FALSE(matches(R"(\s)", "\xE1\xA0\x8E"));  // U+180E is a space to PCRE2 only
+  EXPECT_TRUE(matches(R"(\w+)", "aé१_\xCC\x81"));
+  EXPECT_TRUE(matches(R"([\w-]+\W)", "a-b!"));
+  EXPECT_TRUE(matches(R"(\h+)", "0aF"));
+  EXPECT_TRUE(matches(R"(\bab\b \Bx?)", "ab "));
+  EXPECT_TRUE(matches(R"((?m:a.b))", "a\nb"));
+  EXPECT_FALSE(matches(R"(a.b)", "a\nb"));
+  EXPECT_TRUE(matches(R"(a$\n^b)", "a\nb"));
+  EXPECT_TRUE(matches(R"(\u5929{,2})", "天天"));
+  EXPECT_TRUE(matches(R"([]a]+)", "]a"));
+  EXPECT_TRUE(matches(R"((?i:'S)|x)", "'s"));
+  for (const char* pattern :
+       {R"([\W])", R"(a{1,2}+)", R"([a[b]])", R"([a-z&&[^b]])", R"(\Qa\E)", R"(a\)", "(a", "[a"}) {
+    EXPECT_THROW(data::Regex{pattern}, Error) << pattern;
+  }
+}
+
+TEST(Regex, RunawayPatternsAreErrors) {
+  const data::Regex pattern(R"((a+)+$)");
+  EXPECT_THROW(pattern.find(std::string(60, 'a') + "b", 0), Error);
+}
+
+}  // namespace
+}  // namespace deltanet::test
