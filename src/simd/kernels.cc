@@ -34,6 +34,7 @@ const std::vector<Table>& tables() {
       add_attention(table.kernels);
       add_matvec(table.kernels);
       add_narrow(table.kernels);
+      add_optimizer(table.kernels);
       built.push_back(table);
     }
     hwy::GetChosenTarget().DeInit();

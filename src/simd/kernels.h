@@ -10,6 +10,7 @@
 #include "simd/layers.h"
 #include "simd/matvec.h"
 #include "simd/narrow.h"
+#include "simd/optimizer.h"
 
 // The vector kernels of the library, one table per SIMD target. This header is plain C++: the callers are written in
 // terms of small matrices and never see a vector type.
@@ -187,6 +188,7 @@ struct Kernels {
   LayerKernels layers;
   ConvertKernels convert;
   MatvecKernels matvec;  // few rows of activations times weights
+  OptimizerKernels optimizer;
   NarrowKernels narrow;  // bfloat16 and int8
 
   double (*fma_peak)(double seconds);  // measured GFLOP/s of independent fused multiply-adds on one core

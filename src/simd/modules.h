@@ -18,5 +18,6 @@ void add_convert(Kernels& table);
 void add_attention(Kernels& table);
 void add_matvec(Kernels& table);
 void add_narrow(Kernels& table);
+void add_optimizer(Kernels& table);
 
 }  // namespace deltanet::simd

@@ -17,83 +17,9 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using DI32 = hn::RebindToSigned<D>;
-using DU32 = hn::RebindToUnsigned<D>;
 using Vec = hn::Vec<D>;
-using VecU32 = hn::Vec<DU32>;
 
 constexpr int64_t kLanes = HWY_LANES(float);
-
-// Adding just less than half of the last kept place, or exactly half where that place is odd, rounds ties to even.
-// Rounding could carry a NaN into infinity; it is made quiet instead.
-HWY_INLINE uint16_t bf16_of(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  if (std::isnan(x)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-HWY_INLINE VecU32 bf16_bits(Vec x) {
-  const DU32 d;
-  const VecU32 bits = hn::BitCast(d, x);
-  const VecU32 kept = hn::ShiftRight<16>(bits);
-  const VecU32 half = hn::Add(hn::Set(d, 0x7fff), hn::And(kept, hn::Set(d, 1)));
-  const VecU32 rounded = hn::ShiftRight<16>(hn::Add(bits, half));
-  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), hn::Or(kept, hn::Set(d, 0x40)), rounded);
-}
-
-void transpose_edge(int64_t rows, int64_t n, const float* x, int64_t ldx, uint16_t* y, int64_t ldy) {
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t i = 0; i < rows; ++i) y[j * ldy + i] = bf16_of(x[i * ldx + j]);
-  }
-}
-
-#if HWY_TARGET == HWY_SCALAR
-void to_bf16_transposed(int64_t rows, int64_t n, const float* x, int64_t ldx, uint16_t* y, int64_t ldy) {
-  transpose_edge(rows, n, x, ldx, y, ldy);
-}
-#else
-constexpr int64_t kTallBlock = 32, kWideBlock = 16;  // 32 rows become one cache line of y
-
-// Rows 2i and 2i+1 are rounded into the halves of one 32-bit word, and words are transposed in 4x4 blocks.
-HWY_INLINE void transpose_block(const float* HWY_RESTRICT x, int64_t ldx, uint16_t* HWY_RESTRICT y, int64_t ldy) {
-  constexpr int64_t kPairs = kTallBlock / 2;
-  HWY_ALIGN uint32_t pairs[kPairs][kWideBlock];
-  const D d;
-  for (int64_t i = 0; i < kPairs; ++i) {
-    const float *first = x + 2 * i * ldx, *second = first + ldx;
-    for (int64_t j = 0; j < kWideBlock; j += kLanes) {
-      const VecU32 low = bf16_bits(hn::LoadU(d, first + j)), high = bf16_bits(hn::LoadU(d, second + j));
-      hn::Store(hn::Or(low, hn::ShiftLeft<16>(high)), DU32(), pairs[i] + j);
-    }
-  }
-  const hn::FixedTag<uint32_t, 4> d32;
-  const hn::FixedTag<uint64_t, 2> d64;
-  const hn::FixedTag<uint16_t, 8> d16;
-  for (int64_t j = 0; j < kWideBlock; j += 4) {
-    for (int64_t i = 0; i < kPairs; i += 4) {
-      const auto r0 = hn::Load(d32, pairs[i] + j), r1 = hn::Load(d32, pairs[i + 1] + j);
-      const auto r2 = hn::Load(d32, pairs[i + 2] + j), r3 = hn::Load(d32, pairs[i + 3] + j);
-      const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d32, r0, r1));
-      const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d32, r2, r3));
-      const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d32, r0, r1));
-      const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d32, r2, r3));
-      uint16_t* target = y + j * ldy + 2 * i;
-      hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d64, low01, low23)), d16, target);
-      hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d64, low01, low23)), d16, target + ldy);
-      hn::StoreU(hn::BitCast(d16, hn::InterleaveLower(d64, high01, high23)), d16, target + 2 * ldy);
-      hn::StoreU(hn::BitCast(d16, hn::InterleaveUpper(d64, high01, high23)), d16, target + 3 * ldy);
-    }
-  }
-}
-
-void to_bf16_transposed(int64_t rows, int64_t n, const float* x, int64_t ldx, uint16_t* y, int64_t ldy) {
-  const int64_t whole_rows = rows / kTallBlock * kTallBlock, whole_n = n / kWideBlock * kWideBlock;
-  for (int64_t i = 0; i < whole_rows; i += kTallBlock) {
-    for (int64_t j = 0; j < whole_n; j += kWideBlock) transpose_block(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
-  }
-  transpose_edge(whole_rows, n - whole_n, x + whole_n, ldx, y + whole_n * ldy, ldy);
-  transpose_edge(rows - whole_rows, n, x + whole_rows * ldx, ldx, y + whole_rows, ldy);
-}
-#endif
 
 float to_int8(int64_t count, const float* HWY_RESTRICT x, int8_t* HWY_RESTRICT q) {
   const D d;
@@ -173,7 +99,6 @@ void add_column_sums(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64
 }  // namespace
 
 void fill_narrow(Kernels& table) {
-  table.narrow.to_bf16_transposed = to_bf16_transposed;
   table.narrow.to_int8 = to_int8;
   table.narrow.from_int8 = from_int8;
   table.narrow.rescale = rescale;
