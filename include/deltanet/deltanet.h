@@ -1,8 +1,10 @@
 #pragma once
 
 #include "deltanet/error.h"
+#include "deltanet/model.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
 #include "deltanet/runtime.h"
 #include "deltanet/tensor.h"
+#include "deltanet/tokenizer.h"
