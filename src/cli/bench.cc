@@ -15,6 +15,7 @@ constexpr Command kBenchmarks[] = {
     {"floors", "The speeds and sizes that this library promises: measured, with PASS or FAIL", setup_bench_floors},
     {"step", "Latency of one decode step, for every SIMD target", setup_bench_step},
     {"model", "Prefill, decoding and loading of a language model, against the machine", setup_bench_model},
+    {"train", "Training steps of language models, against the products they are made of", setup_bench_train},
     {"memory", "Memory that backward takes beyond its inputs and gradients", setup_bench_memory},
 };
 

@@ -14,5 +14,6 @@ std::function<int()> setup_bench_floors(CLI::App& app);
 std::function<int()> setup_bench_step(CLI::App& app);
 std::function<int()> setup_bench_memory(CLI::App& app);
 std::function<int()> setup_bench_model(CLI::App& app);
+std::function<int()> setup_bench_train(CLI::App& app);
 
 }  // namespace deltanet::cli

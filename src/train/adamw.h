@@ -19,6 +19,7 @@ class AdamW {
   // One step on parameters [count] with gradients [count], each multiplied by grad_scale first (clipping).
   void step(float* parameters, const float* gradients, float grad_scale, double lr, int threads);
 
+  int64_t size() const { return static_cast<int64_t>(m_.size()); }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }  // when the moments are restored
   std::vector<float>& m() { return m_; }
