@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The full kernel benchmark, its plot, and the peers that pip can install. Numbers are kept in build/bench/.
+# Kernels and models, the plot, and the peers that pip can install. Numbers are kept in build/bench/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/common.sh
@@ -7,6 +7,7 @@ source scripts/common.sh
 out=build/bench
 mkdir -p "$out"
 build/release/deltanet bench kernels --json "$out/kernels.json"
+build/release/deltanet bench model --json "$out/model.json" || echo "bench: a promise about models was missed"
 
 if ! python_ready; then
   echo "bench: no .venv, so there is no plot and there are no peers"
@@ -24,4 +25,7 @@ if ! cmp -s bench/requirements.txt "$stamp"; then
   fi
   cp bench/requirements.txt "$stamp"
 fi
-.venv/bin/python bench/peers.py --json "$out/peers.json"
+status=0
+.venv/bin/python bench/peers.py --json "$out/peers.json" || status=1
+.venv/bin/python bench/train_peers.py --json "$out/train_peers.json" || status=1
+exit $status
