@@ -99,7 +99,11 @@ class Chat {
     } else if (name == "/save" && !argument.empty()) {
       session_.save(argument);
     } else if (name == "/load" && !argument.empty()) {
-      session_ = model_.load_session(argument);
+      Session loaded = model_.load_session(argument);
+      if (loaded.sequences() != 1) {
+        throw Error(fmt::format("[chat] {}: holds {} sequences; expected 1", argument, loaded.sequences()));
+      }
+      session_ = std::move(loaded);
       first_ = false;
     } else {
       fmt::print("{}", kHelp);
