@@ -103,15 +103,26 @@ OutputGate parse_output_gate(const Fields& fields, const Config& config) {
 
 // The choices of the row, as the file or the table has them, and what every model adds: normalised queries and keys.
 void parse_spec(const Fields& fields, Config& config) {
-  config.spec = find_row(config.row).spec;
+  // What the table has to say about a field of the file.
+  const auto checked = [&](std::string_view field, const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      fields.fail(field, "a valid choice (" + std::string(error.what()) + ")");
+    }
+  };
+  checked("row", [&] { config.spec = find_row(config.row).spec; });
   config.spec.l2norm = true;
   if (config.model_type == kRowModelType) {
-    for (const auto& [key, value] : fields.object_or_empty("spec")) set_option(config.spec, key, value);
+    const auto options = fields.object_or_empty("spec");
+    checked("spec", [&] {
+      for (const auto& [key, value] : options) set_option(config.spec, key, value);
+      validate(config.spec);
+    });
   } else if (config.model_type.starts_with("precond_")) {
     config.spec.x = fields.number_or("squash_x", 1.5, 1.0, 2.0);
-    config.spec.eps = fields.number_or("squash_eps", 1e-6, 0.0, 1.0);
+    config.spec.eps = fields.number_or("squash_eps", 1e-6, 1e-30, 1.0);
   }
-  validate(config.spec);
 }
 
 void parse_recurrence(const Fields& fields, Config& config) {
@@ -140,6 +151,19 @@ void parse_transformer(const Fields& fields, Config& config) {
 int64_t mlp_width(int64_t hidden_size, double ratio) {
   const auto width = static_cast<int64_t>(static_cast<double>(hidden_size) * ratio * 2 / 3);
   return (width + 255) / 256 * 256;
+}
+
+template <class Fail>
+void check_size(const Config& config, const Fail& fail) {
+  constexpr double kMost = 1099511627776.0;  // 2^40: no product of sizes overflows
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double hidden = number(config.hidden_size);
+  const double heads = number(config.num_heads + config.num_v_heads) * number(config.head_dim + config.head_v_dim);
+  const double per_layer = hidden * (3 * number(config.intermediate_size) + 4 * (heads + hidden)) + heads * heads;
+  const double total = per_layer * number(config.num_hidden_layers) + 2 * hidden * number(config.vocab_size);
+  if (total <= kMost) return;
+  fail("hidden_size, intermediate_size, num_heads, head_dim, num_hidden_layers, vocab_size",
+       "together they give a model of about " + std::to_string(total) + " parameters; expected at most 2^40");
 }
 
 // ---- writing
@@ -296,6 +320,7 @@ std::string config_text(const Config& config, std::string_view dtype) {
   nlohmann::json json =
       config.source.empty() ? nlohmann::json(fresh_json(config)) : nlohmann::json::parse(config.source);
   json["dtype"] = dtype;
+  if (json.contains("torch_dtype")) json["torch_dtype"] = dtype;  // its name in older files, which would contradict
   return json.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
 }
 
@@ -303,22 +328,30 @@ void validate(const Config& config, const std::string& file) {
   const auto fail = [&](const std::string& field, const std::string& text) {
     throw Error("[config] " + file + ": " + field + ": " + text);
   };
+  if (config.intermediate_size < 1) fail("hidden_ratio", "gives an MLP without width; expected a larger number");
+  check_size(config, fail);
   if (!config.row.empty() && config.num_v_heads % config.num_heads != 0) {
     fail("num_v_heads", "given " + std::to_string(config.num_v_heads) +
                             "; expected a multiple of num_heads = " + std::to_string(config.num_heads));
   }
+  const bool one_to_one = config.spec.tie_gates || config.spec.precond == Precond::kMesa;
+  if (!config.row.empty() && one_to_one && config.num_v_heads != config.num_heads) {
+    fail("num_v_heads", "given " + std::to_string(config.num_v_heads) + "; expected num_heads = " +
+                            std::to_string(config.num_heads) + ", because " + config.row + " has no grouped heads");
+  }
+  const std::string prefix = config.row.empty() ? "" : "attn.";
   std::set<int64_t> seen;
   for (const AttentionConfig& attention : config.attention) {
     if (config.hidden_size % (2 * attention.num_heads) != 0) {
-      fail("num_heads", "given " + std::to_string(attention.num_heads) + "; expected hidden_size = " +
-                            std::to_string(config.hidden_size) + " to be an even multiple of it");
+      fail(prefix + "num_heads", "given " + std::to_string(attention.num_heads) + "; expected hidden_size = " +
+                                     std::to_string(config.hidden_size) + " to be an even multiple of it");
     }
     if (attention.num_heads % attention.num_kv_heads != 0) {
-      fail("num_kv_heads", "given " + std::to_string(attention.num_kv_heads) +
-                               "; expected a divisor of num_heads = " + std::to_string(attention.num_heads));
+      fail(prefix + "num_kv_heads", "given " + std::to_string(attention.num_kv_heads) +
+                                        "; expected a divisor of num_heads = " + std::to_string(attention.num_heads));
     }
     for (int64_t layer : attention.layers) {
-      if (!seen.insert(layer).second) fail("attn.layers", "layer " + std::to_string(layer) + " is named twice");
+      if (!seen.insert(layer).second) fail(prefix + "layers", "layer " + std::to_string(layer) + " is named twice");
     }
   }
 }
