@@ -209,8 +209,9 @@ TEST(Config, UnknownPresetsAreErrors) {
 }
 
 std::vector<std::string> tensors_of(const Config& config) {
+  const Layout layout(config);
   std::vector<std::string> list;
-  for (const Parameter& parameter : Layout(config).parameters()) {
+  for (const Parameter& parameter : layout.parameters()) {
     list.push_back(parameter.name + " " + json(parameter.shape).dump());
   }
   return list;
@@ -229,7 +230,7 @@ TEST(Config, PresetsSurviveTheWayThroughText) {
     EXPECT_EQ(read.norm_eps, preset.norm_eps) << name;
     EXPECT_EQ(read.output_gate, preset.output_gate) << name;
     EXPECT_EQ(read.eos_token_id, preset.eos_token_id) << name;
-    EXPECT_EQ(tensors_of(read), tensors_of(preset)) << name;
+    EXPECT_TRUE(tensors_of(read) == tensors_of(preset)) << name;
     EXPECT_EQ(config_text(read, "bfloat16"), text) << name;
     EXPECT_EQ(json::parse(text)["dtype"], "bfloat16") << name;
   }

@@ -102,8 +102,11 @@ TEST_P(DecodeMemory, LongerTextsDoNotAllocateMore) {
     State state(model.layout(), 1);
     const int64_t before = allocations;
     const std::vector<std::vector<int32_t>> prompts = {{1, 2, 3}};
-    generate(model, state, prompts, {.max_tokens = tokens, .sampling = {.temperature = 1.0, .top_p = 0.9}},
-             [](int64_t, int32_t) { return true; });
+    GenerateOptions options;
+    options.max_tokens = tokens;
+    options.sampling.temperature = 1.0;
+    options.sampling.top_p = 0.9;
+    generate(model, state, prompts, options, [](int64_t, int32_t) { return true; });
     return allocations - before;
   };
   count(400);

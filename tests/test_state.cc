@@ -67,7 +67,9 @@ std::vector<float> read(Session& session, const std::vector<Ids>& prompts) {
 // Greedy continuations; sequence n ends after lengths[n] tokens.
 std::vector<Ids> generate(Session& session, const std::vector<Ids>& prompts, const std::vector<std::size_t>& lengths) {
   std::vector<Ids> said(prompts.size());
-  session.generate(prompts, {.max_tokens = 1000}, [&](int64_t n, int32_t id) {
+  GenerateOptions options;
+  options.max_tokens = 1000;
+  session.generate(prompts, options, [&](int64_t n, int32_t id) {
     said[n].push_back(id);
     return said[n].size() < lengths[n];
   });
@@ -88,7 +90,7 @@ class StateFiles : public testing::Test {
 
 class EveryState : public StateFiles, public testing::WithParamInterface<Case> {
  protected:
-  Model model_ = Model::from_config(GetParam().config, 1);
+  Model model_ = Model::from_config(GetParam().config, 1, {.threads = 1});
 };
 
 TEST_P(EveryState, SurvivesAFileBitForBit) {
@@ -136,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, EveryState, testing::ValuesIn(cases()),
 
 class LongPrompts : public StateFiles, public testing::WithParamInterface<Case> {
  protected:
-  Model model_ = Model::from_config(GetParam().config, 1);
+  Model model_ = Model::from_config(GetParam().config, 1, {.threads = 1});
 };
 
 TEST_P(LongPrompts, BlocksEqualOnePass) {
@@ -241,8 +243,7 @@ TEST_F(StateFiles, DamagedOnesAreRefused) {
     std::string bytes = good;
     bytes[at] = static_cast<char>(bytes[at] ^ 1);
     // A space of the padding or a name in the header may take a change; values may not.
-    if (at >= good.size() - 1000) EXPECT_TRUE(refused(bytes)) << at;
-    refused(bytes);  // no crash
+    EXPECT_TRUE(refused(bytes) || at < good.size() - 1000) << at;
   }
   const std::string count = R"("sequences":"2")";
   ASSERT_NE(good.find(count), good.npos);
@@ -266,7 +267,8 @@ TEST(Sessions, WrongNumbersOfPromptsAreErrors) {
     std::vector<float> logits(2 * kVocab);
     EXPECT_THROW(session.read(prompts, logits.data()), Error);
     for (const double penalty : {1.0, 1.5}) {
-      const GenerateOptions options{.max_tokens = 2, .sampling = {.repetition_penalty = penalty}};
+      GenerateOptions options;
+      options.sampling.repetition_penalty = penalty;
       EXPECT_THROW(session.generate(prompts, options, [](int64_t, int32_t) { return true; }), Error);
     }
   }

@@ -71,11 +71,7 @@ int run(const Settings& settings) {
   } else {
     session = model.start(static_cast<int64_t>(prompts.size()));
   }
-  GenerateOptions options = settings.sampling.generate;
-  if (!settings.sampling.ignore_eos) {
-    options.end_ids = model.end_ids();
-    if (tokenizer->eos()) options.end_ids.push_back(*tokenizer->eos());
-  }
+  const GenerateOptions options = generate_options(settings.sampling, model, *tokenizer);
 
   // One text is shown as it comes; several are shown when they are complete, so that they do not mix.
   std::vector<TextStream> texts;

@@ -69,6 +69,15 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   app.add_flag("--ignore-eos", options.ignore_eos, "Go on after an end-of-text token");
 }
 
+GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer) {
+  GenerateOptions chosen = options.generate;
+  if (!options.ignore_eos) {
+    chosen.end_ids = model.end_ids();
+    if (tokenizer.eos()) chosen.end_ids.push_back(*tokenizer.eos());
+  }
+  return chosen;
+}
+
 std::string bytes_text(double bytes) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
   std::size_t unit = 0;

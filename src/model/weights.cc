@@ -19,12 +19,6 @@ namespace {
 
 using nn::WeightType;
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 // A part of a parameter that is big enough to be worth handing to a thread: whole rows.
 struct Piece {
   const Parameter* parameter;
