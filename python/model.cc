@@ -95,11 +95,26 @@ std::tuple<double, int64_t> loss(PyModel& self, const Ids& ids, const Ids& targe
   return {sum.sum, sum.count};
 }
 
-std::tuple<double, int64_t> loss_and_gradients(PyModel& self, const Ids& ids, const Ids& targets,
-                                               const Offsets& offsets, bool recompute) {
-  const LossSum sum =
-      self.run([&] { return self.model.loss_and_gradients(span_of(ids), span_of(targets), offsets, recompute); });
-  return {sum.sum, sum.count};
+// Computes and copies under one lock, so that the gradients of calls from several threads do not mix.
+nb::object loss_and_gradients(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets,
+                              bool recompute) {
+  const std::vector<ParameterInfo> parameters = self.model.parameters();
+  nb::dict gradients;
+  std::vector<float*> arrays;
+  for (const ParameterInfo& info : parameters) {
+    auto [array, data] = new_array<float>(info.shape);
+    gradients[info.name.c_str()] = array;
+    arrays.push_back(data);
+  }
+  const LossSum sum = self.run([&] {
+    const LossSum computed = self.model.loss_and_gradients(span_of(ids), span_of(targets), offsets, recompute);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const std::span<const float> gradient = self.model.gradient(parameters[i].name);
+      std::memcpy(arrays[i], gradient.data(), gradient.size_bytes());
+    }
+    return computed;
+  });
+  return nb::make_tuple(sum.sum, sum.count, gradients);
 }
 
 nb::object read(PySession& self, const Prompts& prompts) {
@@ -187,10 +202,6 @@ void bind_model(nb::module_& m) {
            [](PyModel& self, std::string_view name,
               const nb::ndarray<const float, nb::c_contig, nb::device::cpu>& values) {
              self.run([&] { self.model.set_parameter(name, {values.data(), values.size()}); });
-           })
-      .def("gradient",
-           [](PyModel& self, std::string_view name) {
-             return to_array(shape_of(self.model.parameters(), name), self.model.gradient(name));
            })
       .def("logits", logits)
       .def("log_probs", log_probs)

@@ -2,45 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "counted_new.h"
 #include "nn/linear.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0}, allocated_bytes{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  ++allocations;
-  allocated_bytes += static_cast<int64_t>(size);
-  void* p = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (!p) throw std::bad_alloc();
-  return p;
-}
-
-constexpr std::size_t kDefaultAlignment = alignof(std::max_align_t);
-
-}  // namespace
-
-void* operator new(std::size_t size) { return counted(size, kDefaultAlignment); }
-void* operator new[](std::size_t size) { return counted(size, kDefaultAlignment); }
-void* operator new(std::size_t size, std::align_val_t alignment) { return counted(size, std::size_t(alignment)); }
-void* operator new[](std::size_t size, std::align_val_t alignment) { return counted(size, std::size_t(alignment)); }
-// Not inlined: the compiler would take the pair of operator new and std::free for a mistake.
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
 namespace deltanet::nn {
 namespace {
+
+using test::allocated_bytes;
+using test::allocations;
 
 #ifdef DELTANET_OPENMP
 constexpr int kThreads = 2;

@@ -113,8 +113,9 @@ class Model:
         recompute  keep only the inputs of the layers and compute the rest again: less memory for long sequences
         """
         batch = _Batch("ids", ids)
-        total, count = self._core.loss_and_gradients(batch.flat, batch.targets(labels), batch.offsets, bool(recompute))
-        return total / count, {name: self._core.gradient(name) for name in self._core.parameter_names}
+        targets = batch.targets(labels)
+        total, count, grads = self._core.loss_and_gradients(batch.flat, targets, batch.offsets, bool(recompute))
+        return total / count, grads
 
     def log_probs(self, ids: ArrayLike, labels: ArrayLike | None = None):
         """log p of each label given the tokens before it, and whether it is the most probable token.

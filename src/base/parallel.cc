@@ -30,7 +30,7 @@ int default_threads() {
 #endif
 }
 
-void parallel_for(int threads, int64_t count, const std::function<void(int64_t)>& body) {
+void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>& body) {
   if (threads <= 0) threads = default_threads();
   threads = static_cast<int>(std::min<int64_t>(threads, count));
   if (threads <= 1) {

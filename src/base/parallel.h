@@ -11,14 +11,22 @@ namespace deltanet {
 // Calls body(0) ... body(count-1), each once, on up to `threads` threads (0: default_threads()). Items are handed out
 // one by one in order, so long ones should come first. The first exception is rethrown here after all threads have
 // stopped.
-void parallel_for(int threads, int64_t count, const std::function<void(int64_t)>& body);
+template <class Body>
+void parallel_for(int threads, int64_t count, const Body& body);
 
 // Calls body(begin, end) for each block of [0, count), like parallel_for; the last block may be shorter.
 template <class Body>
 void parallel_blocks(int threads, int64_t count, int64_t block, const Body& body) {
-  const auto one = [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); };
-  // By reference: a std::function would put a copy of a lambda that captures much on the heap.
-  parallel_for(threads, (count + block - 1) / block, std::cref(one));
+  parallel_for(threads, (count + block - 1) / block,
+               [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); });
+}
+
+void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>& body);
+
+template <class Body>
+void parallel_for(int threads, int64_t count, const Body& body) {
+  // By reference: a std::function would put a copy of a lambda that captures much on the heap, in every decode step.
+  run_parallel(threads, count, std::cref(body));
 }
 
 // Limits the threads of libraries that run OpenMP regions of their own, as long as it lives and on the calling thread

@@ -55,11 +55,7 @@ class Chat {
         model_(load_model(settings.run)),
         tokenizer_(load_tokenizer_for(settings.run, model_)),
         session_(model_.start()),
-        options_(settings.sampling.generate) {
-    if (!settings.sampling.ignore_eos) {
-      options_.end_ids = model_.end_ids();
-      if (tokenizer_->eos()) options_.end_ids.push_back(*tokenizer_->eos());
-    }
+        options_(generate_options(settings.sampling, model_, *tokenizer_)) {
     // The other side's turn begins where ours would end.
     stops_ = settings.sampling.stops;
     if (stops_.empty()) stops_.push_back("\n" + settings.user);
@@ -99,7 +95,11 @@ class Chat {
     } else if (name == "/save" && !argument.empty()) {
       session_.save(argument);
     } else if (name == "/load" && !argument.empty()) {
-      session_ = model_.load_session(argument);
+      Session loaded = model_.load_session(argument);
+      if (loaded.sequences() != 1) {
+        throw Error(fmt::format("[chat] {}: holds {} sequences; expected 1", argument, loaded.sequences()));
+      }
+      session_ = std::move(loaded);
       first_ = false;
     } else {
       fmt::print("{}", kHelp);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -28,7 +29,7 @@ void add_save_options(CLI::App& app, SaveSettings& settings) {
   app.add_option("--dtype", settings.dtype, "Type of the stored values: f32, bf16 or f16")->capture_default_str();
   app.add_option("--max-shard-gb", settings.max_shard_gb, "Split the weights into files of at most this size")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-9, 1e9));
   app.add_flag("--force", settings.force, "Replace a checkpoint that is already there");
   app.add_option("--threads", settings.threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
 }
@@ -41,9 +42,8 @@ void check_target(const SaveSettings& settings) {
 }
 
 void save(const Model& model, const SaveSettings& settings) {
-  model.save(settings.target,
-             {.dtype = settings.dtype,
-              .max_shard_bytes = std::max<int64_t>(1, static_cast<int64_t>(settings.max_shard_gb * 1e9))});
+  model.save(settings.target, {.dtype = settings.dtype,
+                               .max_shard_bytes = static_cast<int64_t>(std::round(settings.max_shard_gb * 1e9))});
   fmt::print("{}: {}, {} parameters, {}\n", settings.target, model.model_type(), grouped_text(model.parameter_count()),
              settings.dtype);
 }

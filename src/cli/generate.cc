@@ -64,14 +64,14 @@ int run(const Settings& settings) {
   if (!settings.load_state.empty()) {
     session = model.load_session(settings.load_state);
     if (prompts.empty()) prompts.resize(static_cast<std::size_t>(session->sequences()));
+    if (static_cast<int64_t>(prompts.size()) != session->sequences()) {
+      throw Error(fmt::format("[generate] {}: holds {} sequences; given {} prompts, expected one for each or none",
+                              settings.load_state, session->sequences(), prompts.size()));
+    }
   } else {
     session = model.start(static_cast<int64_t>(prompts.size()));
   }
-  GenerateOptions options = settings.sampling.generate;
-  if (!settings.sampling.ignore_eos) {
-    options.end_ids = model.end_ids();
-    if (tokenizer->eos()) options.end_ids.push_back(*tokenizer->eos());
-  }
+  const GenerateOptions options = generate_options(settings.sampling, model, *tokenizer);
 
   // One text is shown as it comes; several are shown when they are complete, so that they do not mix.
   std::vector<TextStream> texts;
@@ -121,8 +121,12 @@ int run(const Settings& settings) {
 std::function<int()> setup(CLI::App& app) {
   const auto settings = std::make_shared<Settings>();
   add_run_options(app, settings->run);
-  app.add_option("-p,--prompt", settings->prompts, "Text to continue; several make a batch");
-  app.add_option("--prompt-file", settings->prompt_files, "The same from a file")->check(CLI::ExistingFile);
+  // One value each time the option is given: the directory may follow.
+  app.add_option("-p,--prompt", settings->prompts, "Text to continue; given several times, a batch")
+      ->allow_extra_args(false);
+  app.add_option("--prompt-file", settings->prompt_files, "The same from a file")
+      ->check(CLI::ExistingFile)
+      ->allow_extra_args(false);
   add_sampling_options(app, settings->sampling);
   app.add_option("--save-state", settings->save_state, "Write what the model remembers to this file at the end");
   app.add_option("--load-state", settings->load_state, "Go on from such a file; prompts are added to it");

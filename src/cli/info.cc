@@ -16,6 +16,7 @@
 #include "model/config.h"
 #include "model/layout.h"
 #include "model/state.h"
+#include "model/weights.h"
 
 namespace deltanet::cli {
 namespace {
@@ -26,8 +27,6 @@ struct Settings {
   std::string directory, preset;
   bool json = false, all = false, list = false;
 };
-
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 std::string mixer_text(const Config& config) {
   if (config.row.empty()) return "softmax attention";
@@ -132,7 +131,10 @@ int run(const Settings& settings) {
       from_disk ? load_config((fs::path(settings.directory) / "config.json").string()) : preset_config(settings.preset);
   const Layout layout(config);
   std::unique_ptr<CheckpointReader> reader;
-  if (from_disk) reader = std::make_unique<CheckpointReader>(settings.directory);
+  if (from_disk) {
+    reader = std::make_unique<CheckpointReader>(settings.directory);
+    check_tensors(layout, *reader);
+  }
   if (settings.json) {
     fmt::print("{}\n", info_json(config, layout, reader.get()).dump(2));
   } else {

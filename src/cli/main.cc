@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ RegisterCommand::RegisterCommand(const Command& command) { registry().push_back(
 int main(int argc, char** argv) {
   try {
     return deltanet::cli::run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "deltanet: not enough memory\n");
+    return 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "deltanet: {}\n", error.what());
     return 1;

@@ -64,8 +64,18 @@ void add_sampling_options(CLI::App& app, SamplingOptions& options) {
                  "Above 1: tokens seen before become less probable")
       ->capture_default_str();
   app.add_option("--seed", sampling.seed, "Seed of the random choices")->capture_default_str();
-  app.add_option("--stop", options.stops, "End at this text, which is not printed; may be given several times");
+  app.add_option("--stop", options.stops, "End at this text, which is not printed; may be given several times")
+      ->allow_extra_args(false);
   app.add_flag("--ignore-eos", options.ignore_eos, "Go on after an end-of-text token");
+}
+
+GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer) {
+  GenerateOptions chosen = options.generate;
+  if (!options.ignore_eos) {
+    chosen.end_ids = model.end_ids();
+    if (tokenizer.eos()) chosen.end_ids.push_back(*tokenizer.eos());
+  }
+  return chosen;
 }
 
 std::string bytes_text(double bytes) {

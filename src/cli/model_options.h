@@ -37,6 +37,8 @@ struct SamplingOptions {
 };
 
 void add_sampling_options(CLI::App& app, SamplingOptions& options);
+// With the end tokens that the model and the tokenizer name, unless they are to be ignored.
+GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer);
 
 // "1.37 GB", "512 kB"
 std::string bytes_text(double bytes);

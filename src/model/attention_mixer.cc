@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/parallel.h"
 #include "nn/attention.h"
@@ -14,11 +15,8 @@ namespace {
 // Copies the first `columns` columns of each row.
 void copy_columns(const Pass& pass, const float* from, int64_t ld_from, int64_t columns, float* to, int64_t ld_to) {
   constexpr int64_t kBlock = 64;
-  const int64_t rows = pass.rows();
-  parallel_for(pass.threads, (rows + kBlock - 1) / kBlock, [&](int64_t block) {
-    for (int64_t row = block * kBlock; row < std::min(rows, (block + 1) * kBlock); ++row) {
-      std::copy_n(from + row * ld_from, columns, to + row * ld_to);
-    }
+  parallel_blocks(pass.threads, pass.rows(), kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) std::copy_n(from + row * ld_from, columns, to + row * ld_to);
   });
 }
 
@@ -54,7 +52,8 @@ void AttentionMixer::forward(const Pass& pass, const Weights& w, const float* x,
   } else {
     copy_columns(pass, a.proj, columns, rotated, a.rotated, rotated);
   }
-  std::vector<int64_t> starts;
+  thread_local std::vector<int64_t> starts;  // decoding allocates nothing
+  starts.clear();
   if (state) {
     for (const auto& sequence : state->cache.sequences) starts.push_back(sequence.length);
   }

@@ -14,12 +14,6 @@ using nlohmann::json;
 
 constexpr int64_t kLongestIndex = 100'000'000;  // bytes
 
-std::string shape_text(std::span<const int64_t> shape) {
-  std::string text;
-  for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  return "[" + text + "]";
-}
-
 // Shards lie beside their index: a path would let a downloaded index reach other files.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
@@ -44,6 +38,12 @@ std::map<std::string, std::string> weight_map(const fs::path& index) {
 }
 
 }  // namespace
+
+std::string shape_text(std::span<const int64_t> shape) {
+  std::string text;
+  for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return "[" + text + "]";
+}
 
 CheckpointReader::CheckpointReader(fs::path directory) : directory_(std::move(directory)) {
   const fs::path single = directory_ / kSingleFile;

@@ -50,6 +50,8 @@ struct CheckpointOptions {
 void write_checkpoint(const std::filesystem::path& directory, std::span<const StoredTensor> tensors,
                       const CheckpointOptions& options = {});
 
+std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"
+
 // Names in a checkpoint's directory.
 inline constexpr std::string_view kSingleFile = "model.safetensors";
 inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";

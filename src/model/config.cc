@@ -1,37 +1,18 @@
-// config.json: upstream's fields in, our Config out, and back.
+// config.json: upstream's fields in, our Config out. config_write.cc goes the other way.
 
 #include "model/config.h"
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/file.h"
 #include "deltanet/error.h"
 #include "model/config_fields.h"
+#include "model/model_types.h"
 
 namespace deltanet {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr std::string_view kTransformer = "transformer";
-
-// Upstream's model types, the row each of them runs, and its class.
-struct ModelType {
-  std::string_view name, row, architecture;
-};
-constexpr ModelType kModelTypes[] = {
-    {"delta_net", "delta_net", "DeltaNetForCausalLM"},
-    {"gated_deltanet", "gdn", "GatedDeltaNetForCausalLM"},
-    {"kda", "kda", "KDAForCausalLM"},
-    {"precond_deltanet", "pdn", "PrecondDeltaNetForCausalLM"},
-    {"precond_gated_deltanet", "pgdn", "PrecondGatedDeltaNetForCausalLM"},
-    {"precond_kda", "pkda", "PrecondKDAForCausalLM"},
-    {kTransformer, "", "TransformerForCausalLM"},
-    {kRowModelType, "", "DgpsForCausalLM"},
-};
 
 const ModelType& find_model_type(const Fields& fields) {
   const std::string name = fields.text("model_type");
@@ -103,15 +84,26 @@ OutputGate parse_output_gate(const Fields& fields, const Config& config) {
 
 // The choices of the row, as the file or the table has them, and what every model adds: normalised queries and keys.
 void parse_spec(const Fields& fields, Config& config) {
-  config.spec = find_row(config.row).spec;
+  // What the table has to say about a field of the file.
+  const auto checked = [&](std::string_view field, const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      fields.fail(field, "a valid choice (" + std::string(error.what()) + ")");
+    }
+  };
+  checked("row", [&] { config.spec = find_row(config.row).spec; });
   config.spec.l2norm = true;
   if (config.model_type == kRowModelType) {
-    for (const auto& [key, value] : fields.object_or_empty("spec")) set_option(config.spec, key, value);
+    const auto options = fields.object_or_empty("spec");
+    checked("spec", [&] {
+      for (const auto& [key, value] : options) set_option(config.spec, key, value);
+      validate(config.spec);
+    });
   } else if (config.model_type.starts_with("precond_")) {
     config.spec.x = fields.number_or("squash_x", 1.5, 1.0, 2.0);
-    config.spec.eps = fields.number_or("squash_eps", 1e-6, 0.0, 1.0);
+    config.spec.eps = fields.number_or("squash_eps", 1e-6, 1e-30, 1.0);
   }
-  validate(config.spec);
 }
 
 void parse_recurrence(const Fields& fields, Config& config) {
@@ -142,107 +134,17 @@ int64_t mlp_width(int64_t hidden_size, double ratio) {
   return (width + 255) / 256 * 256;
 }
 
-// ---- writing
-
-Json attention_json(const AttentionConfig& attention) {
-  return {{"layers", attention.layers},
-          {"num_heads", attention.num_heads},
-          {"num_kv_heads", attention.num_kv_heads},
-          {"qkv_bias", attention.qkv_bias},
-          {"window_size", attention.window > 0 ? Json(attention.window) : Json()},
-          {"rope_theta", attention.rope_theta}};
-}
-
-void add_recurrence(const Config& config, Json& json) {
-  const double expand_v = static_cast<double>(config.head_v_dim) / static_cast<double>(config.head_dim);
-  json["attn_mode"] = "chunk";
-  json["allow_neg_eigval"] = config.allow_neg_eigval;
-  json["conv_size"] = std::max<int64_t>(config.conv_size, 1);
-  json["use_short_conv"] = config.conv_size > 0;
-  if (config.model_type == "delta_net") {
-    const auto share = [&](int64_t head) {
-      return static_cast<double>(head * config.num_heads) / static_cast<double>(config.hidden_size);
-    };
-    json["expand_k"] = share(config.head_dim);
-    json["expand_v"] = share(config.head_v_dim);
-    json["qk_activation"] = "silu";
-    json["qk_norm"] = "l2";
-    json["use_beta"] = true;
-    json["use_output_norm"] = true;
-  } else {
-    json["expand_v"] = expand_v;
-    json["head_dim"] = config.head_dim;
-    json["num_v_heads"] = config.num_v_heads == config.num_heads ? Json() : Json(config.num_v_heads);
-  }
-  if (config.output_gate != OutputGate::kSigmoidLowRank) json["use_gate"] = config.output_gate != OutputGate::kNone;
-  if (config.output_gate == OutputGate::kSigmoid) json["output_gate_activation"] = "sigmoid";
-  if (config.spec.precond == Precond::kAtkStable) {
-    json["squash_x"] = config.spec.x;
-    json["squash_eps"] = config.spec.eps;
-    json["log_atk_scale_init"] = config.log_atk_scale_init;
-    json["a_log_init_lower"] = config.a_init_lower;
-  }
-  if (config.model_type == kRowModelType) {
-    json["row"] = config.row;
-    const Spec& base = find_row(config.row).spec;
-    const auto ours = options(config.spec), table = options(base);
-    Json spec = Json::object();
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-      if (ours[i].second != table[i].second && ours[i].first != "l2norm") spec[ours[i].first] = ours[i].second;
-    }
-    json["spec"] = spec;
-    json["a_log_init_lower"] = config.a_init_lower;
-  }
-}
-
-void add_transformer(const Config& config, Json& json) {
-  const AttentionConfig& attention = config.attention.front();
-  json["num_kv_heads"] = attention.num_kv_heads;
-  json["qkv_bias"] = attention.qkv_bias;
-  json["qk_norm"] = attention.qk_norm;
-  json["window_size"] = attention.window > 0 ? Json(attention.window) : Json();
-  json["rope_theta"] = attention.rope_theta;
-}
-
-Json fresh_json(const Config& config) {
-  const auto type = std::find_if(std::begin(kModelTypes), std::end(kModelTypes),
-                                 [&](const ModelType& t) { return t.name == config.model_type; });
-  const auto id = [](const std::optional<int64_t>& value) { return value ? Json(*value) : Json(); };
-  Json json = {{"architectures", {type->architecture}},
-               {"bos_token_id", id(config.bos_token_id)},
-               {"eos_token_id", id(config.eos_token_id)},
-               {"fuse_cross_entropy", true},
-               {"fuse_norm", true},
-               {"fuse_swiglu", true},
-               {"hidden_act", "swish"},
-               {"hidden_ratio", 4},
-               {"hidden_size", config.hidden_size},
-               {"initializer_range", config.initializer_range},
-               {"intermediate_size", config.intermediate_size},
-               {"max_position_embeddings", 2048},
-               {"model_type", config.model_type},
-               {"norm_eps", config.norm_eps},
-               {"num_heads", config.num_heads},
-               {"num_hidden_layers", config.num_hidden_layers},
-               {"pad_token_id", Json()},
-               {"tie_word_embeddings", config.tie_word_embeddings},
-               {"use_cache", true},
-               {"use_l2warp", false},
-               {"vocab_size", config.vocab_size}};
-  if (config.model_type == kTransformer) {
-    add_transformer(config, json);
-    return json;
-  }
-  add_recurrence(config, json);
-  if (config.attention.empty()) {
-    json["attn"] = Json();
-  } else if (config.attention.size() == 1) {
-    json["attn"] = attention_json(config.attention.front());
-  } else {
-    json["attn"] = Json::array();
-    for (const AttentionConfig& attention : config.attention) json["attn"].push_back(attention_json(attention));
-  }
-  return json;
+template <class Fail>
+void check_size(const Config& config, const Fail& fail) {
+  constexpr double kMost = 1099511627776.0;  // 2^40: no product of sizes overflows
+  const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const double hidden = number(config.hidden_size);
+  const double heads = number(config.num_heads + config.num_v_heads) * number(config.head_dim + config.head_v_dim);
+  const double per_layer = hidden * (3 * number(config.intermediate_size) + 4 * (heads + hidden)) + heads * heads;
+  const double total = per_layer * number(config.num_hidden_layers) + 2 * hidden * number(config.vocab_size);
+  if (total <= kMost) return;
+  fail("hidden_size, intermediate_size, num_heads, head_dim, num_hidden_layers, vocab_size",
+       "together they give a model of about " + std::to_string(total) + " parameters; expected at most 2^40");
 }
 
 }  // namespace
@@ -291,34 +193,34 @@ Config parse_config(std::string_view text, const std::string& file) {
 
 Config load_config(const std::string& path) { return parse_config(read_file(path, int64_t{16} << 20), path); }
 
-std::string config_text(const Config& config, std::string_view dtype) {
-  // Sorted keys, as upstream writes them.
-  nlohmann::json json =
-      config.source.empty() ? nlohmann::json(fresh_json(config)) : nlohmann::json::parse(config.source);
-  json["dtype"] = dtype;
-  return json.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
-}
-
 void validate(const Config& config, const std::string& file) {
   const auto fail = [&](const std::string& field, const std::string& text) {
     throw Error("[config] " + file + ": " + field + ": " + text);
   };
+  if (config.intermediate_size < 1) fail("hidden_ratio", "gives an MLP without width; expected a larger number");
+  check_size(config, fail);
   if (!config.row.empty() && config.num_v_heads % config.num_heads != 0) {
     fail("num_v_heads", "given " + std::to_string(config.num_v_heads) +
                             "; expected a multiple of num_heads = " + std::to_string(config.num_heads));
   }
+  const bool one_to_one = config.spec.tie_gates || config.spec.precond == Precond::kMesa;
+  if (!config.row.empty() && one_to_one && config.num_v_heads != config.num_heads) {
+    fail("num_v_heads", "given " + std::to_string(config.num_v_heads) + "; expected num_heads = " +
+                            std::to_string(config.num_heads) + ", because " + config.row + " has no grouped heads");
+  }
+  const std::string prefix = config.row.empty() ? "" : "attn.";
   std::set<int64_t> seen;
   for (const AttentionConfig& attention : config.attention) {
     if (config.hidden_size % (2 * attention.num_heads) != 0) {
-      fail("num_heads", "given " + std::to_string(attention.num_heads) + "; expected hidden_size = " +
-                            std::to_string(config.hidden_size) + " to be an even multiple of it");
+      fail(prefix + "num_heads", "given " + std::to_string(attention.num_heads) + "; expected hidden_size = " +
+                                     std::to_string(config.hidden_size) + " to be an even multiple of it");
     }
     if (attention.num_heads % attention.num_kv_heads != 0) {
-      fail("num_kv_heads", "given " + std::to_string(attention.num_kv_heads) +
-                               "; expected a divisor of num_heads = " + std::to_string(attention.num_heads));
+      fail(prefix + "num_kv_heads", "given " + std::to_string(attention.num_kv_heads) +
+                                        "; expected a divisor of num_heads = " + std::to_string(attention.num_heads));
     }
     for (int64_t layer : attention.layers) {
-      if (!seen.insert(layer).second) fail("attn.layers", "layer " + std::to_string(layer) + " is named twice");
+      if (!seen.insert(layer).second) fail(prefix + "layers", "layer " + std::to_string(layer) + " is named twice");
     }
   }
 }

@@ -18,6 +18,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void check_count(const State& state, std::span<const std::vector<int32_t>> prompts) {
+  if (static_cast<int64_t>(prompts.size()) == state.sequences()) return;
+  throw Error("[generate] prompts: given " + std::to_string(prompts.size()) + "; expected " +
+              std::to_string(state.sequences()) + ", one for each sequence of the state");
+}
+
 // One sequence in passes of at most kBlock tokens.
 void prefill_one(LanguageModel& model, State& state, std::span<const int32_t> ids, float* logits) {
   for (std::size_t begin = 0; begin < ids.size(); begin += kBlock) {
@@ -56,11 +62,8 @@ void keep_only(LanguageModel& model, const std::vector<int64_t>& places, std::ve
 }  // namespace
 
 void prefill(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts, float* logits) {
+  check_count(state, prompts);
   const int64_t N = state.sequences();
-  if (static_cast<int64_t>(prompts.size()) != N) {
-    throw Error("[generate] prompts: given " + std::to_string(prompts.size()) + "; expected " + std::to_string(N) +
-                ", one for each sequence of the state");
-  }
   std::vector<int32_t> ids;
   std::vector<int64_t> offsets = {0};
   for (int64_t n = 0; n < N; ++n) {
@@ -71,6 +74,7 @@ void prefill(LanguageModel& model, State& state, std::span<const std::vector<int
       throw Error("[generate] prompts[" + std::to_string(n) + "]: is empty; expected at least one token");
     }
   }
+  model.check_ids(ids);  // all of them, before the first block changes the state
   if (N == 1) {
     prefill_one(model, state, ids, logits);
   } else if (offsets.back() <= kBlock) {
@@ -95,6 +99,7 @@ void prefill(LanguageModel& model, State& state, std::span<const std::vector<int
 
 GenerateStats generate(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts,
                        const GenerateOptions& options, const std::function<bool(int64_t, int32_t)>& on_token) {
+  check_count(state, prompts);
   const int64_t N = state.sequences(), vocab = model.config().vocab_size;
   if (options.max_tokens < 0) {
     throw Error("[generate] max_tokens: given " + std::to_string(options.max_tokens) + "; expected 0 or more");
@@ -126,10 +131,11 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
   State* live = &state;
   std::vector<int32_t> ids;
   std::vector<int64_t> offsets;
+  std::vector<int64_t> going_on;  // places in the batch
   for (int64_t step = 0; step < options.max_tokens && !sequences.empty(); ++step) {
     ids.clear();
     offsets.assign(1, 0);
-    std::vector<int64_t> going_on;  // places in the batch
+    going_on.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Sequence& sequence = sequences[i];
       const int32_t id = sequence.sampler.next(

@@ -1,7 +1,6 @@
 #include "model/language_model.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
@@ -43,7 +42,8 @@ LanguageModel::LanguageModel(std::shared_ptr<const Weights> weights, int threads
 // ---- memory
 
 void LanguageModel::plan(int64_t rows, Keep keep) {
-  if (rows <= planned_rows_ && keep == planned_keep_) return;
+  // What a backward pass needs holds an inference as well.
+  if (rows <= planned_rows_ && (keep == planned_keep_ || keep == Keep::kNothing)) return;
   arena_.release();
   planned_rows_ = 0;  // nothing is planned if the memory runs out below
   const int64_t D = config().hidden_size, F = config().intermediate_size;
@@ -59,10 +59,10 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
 
   // Layers of one kind have the same sizes, so one of each kind can lend its buffers to all others.
   activations_.assign(layers_.size(), {});
-  LayerActivations shared[2];
+  std::map<const AttentionConfig*, LayerActivations> shared;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    LayerActivations& lent = shared[layer.is_attention() ? 1 : 0];
+    LayerActivations& lent = shared[layout().layers()[i].attention_config];
     LayerActivations& own = activations_[i];
     if (keep == Keep::kAll) {
       layer.plan(arena_, rows, false, own);
@@ -82,10 +82,10 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
   if (keep != Keep::kNothing) {
     dscratch_ = scratch();
     dh_ = arena_.take(rows * D);
-    gradients_attention_ = gradients_recurrence_ = {};
-    for (const Layer& layer : layers_) {
-      LayerActivations& d = layer.is_attention() ? gradients_attention_ : gradients_recurrence_;
-      if (!d.gate_up) layer.plan(arena_, rows, true, d);
+    gradients_.clear();
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      LayerActivations& d = gradients_[layout().layers()[i].attention_config];
+      if (!d.gate_up) layers_[i].plan(arena_, rows, true, d);
     }
   }
   planned_rows_ = rows;
@@ -104,8 +104,12 @@ Pass LanguageModel::check(std::span<const int32_t> ids, std::span<const int64_t>
     throw Error("[model] state: holds " + std::to_string(state->sequences()) + " sequences; expected " +
                 std::to_string(offsets.size() - 1) + " as in the batch");
   }
-  check_ids(ids, config().vocab_size, "ids", false);
+  check_ids(ids);
   return {offsets, threads_};
+}
+
+void LanguageModel::check_ids(std::span<const int32_t> ids) const {
+  deltanet::check_ids(ids, config().vocab_size, "ids", false);
 }
 
 // ---- forward
@@ -174,7 +178,7 @@ Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<c
     throw Error("[model] targets: given " + std::to_string(targets.size()) + "; expected one for each of the " +
                 std::to_string(ids.size()) + " tokens");
   }
-  check_ids(targets, config().vocab_size, "targets", true);
+  deltanet::check_ids(targets, config().vocab_size, "targets", true);
   return pass;
 }
 
@@ -201,9 +205,8 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
     if (keep == Keep::kRecompute) {
       layers_[i].forward(pass, w, nullptr, nullptr, a, scratch_, nullptr, true, pending_);
     }
-    const LayerActivations& d = layers_[i].is_attention() ? gradients_attention_ : gradients_recurrence_;
-    layers_[i].backward(pass, w, a, d, scratch_, dscratch_, dmatrices, dvectors, dh_);
     const LayerLayout& at = layout().layers()[i];
+    layers_[i].backward(pass, w, a, gradients_.at(at.attention_config), scratch_, dscratch_, dmatrices, dvectors, dh_);
     if (done) done({at.matrices_begin, at.matrices_end, at.vectors_begin, at.vectors_end});
   }
   const MatrixAt embeddings = layout().embeddings();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,6 +37,8 @@ class LanguageModel {
   const Config& config() const { return layout().config(); }
   int threads() const { return threads_; }
 
+  // Throws Error for an id outside of the vocabulary.
+  void check_ids(std::span<const int32_t> ids) const;
   // Logits after the last token of each sequence, [N, vocab], with `state` (null: none) carried on.
   void next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
   // Logits after every token, [rows, vocab].
@@ -71,8 +74,8 @@ class LanguageModel {
   Arena arena_;
   int64_t planned_rows_ = 0;
   Keep planned_keep_ = Keep::kNothing;
-  std::vector<LayerActivations> activations_;  // one for each layer
-  LayerActivations gradients_attention_, gradients_recurrence_;
+  std::vector<LayerActivations> activations_;                     // one for each layer
+  std::map<const AttentionConfig*, LayerActivations> gradients_;  // by kind of layer; null: the recurrence
   LayerScratch scratch_, dscratch_;
   float* pending_ = nullptr;     // [R,D]
   float* h_final_ = nullptr;     // [R,D]

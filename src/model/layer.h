@@ -34,7 +34,6 @@ class Layer {
  public:
   Layer(const Config& config, const LayerLayout& layout, std::shared_ptr<nn::Rope> rope);
 
-  bool is_attention() const { return attention_.has_value(); }
   int64_t mixer_width() const { return mixer_width_; }
 
   // Buffers of the mixer and the MLP; h and h_mid are the caller's.

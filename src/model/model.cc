@@ -49,8 +49,8 @@ int64_t count_targets(std::span<const int32_t> targets) {
 }  // namespace
 
 struct Model::Impl {
-  Impl(const Config& config, const ModelOptions& options)
-      : layout(std::make_shared<Layout>(config)),
+  Impl(std::shared_ptr<const Layout> layout_of_weights, const ModelOptions& options)
+      : layout(std::move(layout_of_weights)),
         weights(std::make_shared<Weights>(layout, options.weights, /*keep_masters=*/false)),
         language_model(weights, options.threads),
         threads(options.threads) {}
@@ -80,20 +80,24 @@ Model Model::load(const std::string& directory, const ModelOptions& options) {
   if (!fs::is_directory(path)) {
     throw Error("[load] " + directory + ": not a directory; expected one with config.json and model.safetensors");
   }
-  auto impl = std::make_unique<Impl>(load_config((path / "config.json").string()), options);
-  impl->weights->load(CheckpointReader(path), options.threads);
+  auto layout = std::make_shared<const Layout>(load_config((path / "config.json").string()));
+  const CheckpointReader reader(path);
+  check_tensors(*layout, reader);
+  auto impl = std::make_unique<Impl>(std::move(layout), options);
+  impl->weights->load(reader, options.threads);
   impl->source = path;
   return Model(std::move(impl));
 }
 
 Model Model::from_preset(std::string_view preset, uint64_t seed, const ModelOptions& options) {
-  auto impl = std::make_unique<Impl>(preset_config(preset), options);
+  auto impl = std::make_unique<Impl>(std::make_shared<const Layout>(preset_config(preset)), options);
   impl->weights->initialise(seed, options.threads);
   return Model(std::move(impl));
 }
 
 Model Model::from_config(std::string_view config_json, uint64_t seed, const ModelOptions& options) {
-  auto impl = std::make_unique<Impl>(parse_config(config_json, "config_json"), options);
+  auto layout = std::make_shared<const Layout>(parse_config(config_json, "config_json"));
+  auto impl = std::make_unique<Impl>(std::move(layout), options);
   impl->weights->initialise(seed, options.threads);
   return Model(std::move(impl));
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/hash.h"
 #include "deltanet/error.h"
 #include "model/safetensors.h"
 
@@ -49,6 +50,16 @@ StoredTensor stored(const std::string& name, const std::vector<int64_t>& values)
           .bytes = static_cast<int64_t>(values.size() * sizeof(int64_t))};
 }
 
+// Of all values, in any order of the tensors.
+uint64_t checksum(std::span<const StoredTensor> tensors) {
+  uint64_t sum = 0;
+  for (const StoredTensor& tensor : tensors) {
+    const uint64_t name = hash_bytes(tensor.name.data(), tensor.name.size());
+    sum ^= hash_bytes(tensor.data, static_cast<std::size_t>(tensor.bytes), name);
+  }
+  return sum;
+}
+
 // The tensors of a file, each checked for its type and, if given, its size.
 class StateFile {
  public:
@@ -58,6 +69,8 @@ class StateFile {
     const auto found = file_.metadata().find(key);
     return found == file_.metadata().end() ? std::string() : found->second;
   }
+
+  uint64_t sum() const { return checksum(file_.tensors()); }
 
   template <class T>
   std::vector<T> values(const std::string& name, DType dtype) const {
@@ -169,6 +182,7 @@ void State::save(const std::string& path, uint64_t fingerprint) const {
   write_safetensors(path, tensors,
                     {{"format", std::string(kFormat)},
                      {"model", hex(fingerprint)},
+                     {"checksum", hex(checksum(tensors))},
                      {"sequences", std::to_string(sequences_)},
                      {"fresh", fresh_ ? "true" : "false"}});
 }
@@ -180,20 +194,25 @@ State State::load(const std::string& path, const Layout& layout, uint64_t finger
     file.fail("model", "the state was saved by another model (fingerprint " + file.text("model") + ", this one has " +
                            hex(fingerprint) + "); load it with the checkpoint that made it");
   }
+  if (file.text("checksum") != hex(file.sum())) file.fail("checksum", "the file is damaged: it is not what was saved");
   const std::string count = file.text("sequences");
   int64_t sequences = 0;
   std::from_chars(count.data(), count.data() + count.size(), sequences);
   constexpr int64_t kMostSequences = 1 << 20;
   if (sequences < 1 || sequences > kMostSequences) file.fail("sequences", "given " + count);
 
-  State state(layout, sequences);
-  state.fresh_ = file.text("fresh") == "true";
+  // Read before the state is made: a count that the file does not keep should not cost memory.
+  std::vector<std::vector<int32_t>> pending;
   for (int64_t n = 0; n < sequences; ++n) {
+    std::vector<int32_t>& ids = pending.emplace_back();
     for (int64_t id : file.values<int64_t>("pending." + std::to_string(n), DType::kI64)) {
       if (id < 0 || id >= layout.config().vocab_size) file.fail("pending", "an id outside of the vocabulary");
-      state.pending[n].push_back(static_cast<int32_t>(id));
+      ids.push_back(static_cast<int32_t>(id));
     }
   }
+  State state(layout, sequences);
+  state.pending = std::move(pending);
+  state.fresh_ = file.text("fresh") == "true";
   for (std::size_t i = 0; i < state.layers_.size(); ++i) {
     const std::string prefix = "layers." + std::to_string(i) + ".";
     for (const auto& [name, values] : arrays_of(state.layers_[i])) {

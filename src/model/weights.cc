@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "deltanet/error.h"
@@ -17,12 +18,6 @@ namespace deltanet {
 namespace {
 
 using nn::WeightType;
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 // A part of a parameter that is big enough to be worth handing to a thread: whole rows.
 struct Piece {
@@ -48,6 +43,10 @@ std::vector<Piece> cut(const Layout& layout) {
     for (const Piece& piece : cut(parameter)) pieces.push_back(piece);
   }
   return pieces;
+}
+
+uint64_t hash_first_row(const Parameter& matrix, const float* values) {
+  return hash_bytes(values, static_cast<std::size_t>(matrix.shape.back()) * sizeof(float));
 }
 
 double inverse_softplus(double y) { return y + std::log(-std::expm1(-y)); }
@@ -80,7 +79,7 @@ float initial_value(Init init, const Config& config, Rng& rng) {
 }  // namespace
 
 Weights::Weights(std::shared_ptr<const Layout> layout, WeightType type, bool keep_masters)
-    : layout_(std::move(layout)), type_(type) {
+    : layout_(std::move(layout)), type_(type), first_rows_(layout_->parameters().size()) {
   const int64_t matrices = layout_->matrices_size();
   vectors_ = arena_.take_zeros(layout_->vectors_size());
   if (type == WeightType::kFloat32 || keep_masters) masters_ = arena_.take(matrices);
@@ -119,6 +118,12 @@ void Weights::set_values(const Parameter& parameter, const float* values, int th
   if (masters_) std::copy_n(values, parameter.size, masters_ + parameter.offset);
   const int64_t rows = parameter.shape.front();
   round_rows(parameter.offset, parameter.first_row, rows, parameter.size / rows, values, threads);
+  remember_first_row(parameter, values);
+}
+
+void Weights::remember_first_row(const Parameter& parameter, const float* values) {
+  if (masters_) return;
+  first_rows_[static_cast<std::size_t>(&parameter - layout_->parameters().data())] = hash_first_row(parameter, values);
 }
 
 void Weights::copy_values(const Parameter& parameter, float* values, int threads) const {
@@ -164,34 +169,35 @@ void Weights::store(const Parameter* parameter, int64_t first_row, int64_t rows,
   }
   if (masters_ && values != masters_ + offset) std::copy_n(values, rows * cols, masters_ + offset);
   round_rows(offset, parameter->first_row + first_row, rows, cols, values, 1);
+  if (first_row == 0) remember_first_row(*parameter, values);
+}
+
+void check_tensors(const Layout& layout, const CheckpointReader& reader) {
+  const auto fail = [&](const std::string& name, const std::string& what) {
+    throw Error("[checkpoint] " + reader.directory().string() + ": " + name + ": " + what);
+  };
+  std::set<std::string_view> known = {"lm_head.weight"};  // some tools store it even where it is tied
+  for (const Parameter& parameter : layout.parameters()) {
+    known.insert(parameter.name);
+    const StoredTensor* tensor = reader.find(parameter.name);
+    if (!tensor) fail(parameter.name, "missing; config.json asks for " + shape_text(parameter.shape));
+    if (tensor->shape != parameter.shape) {
+      fail(parameter.name,
+           "has shape " + shape_text(tensor->shape) + "; config.json asks for " + shape_text(parameter.shape));
+    }
+    if (!is_floating(tensor->dtype)) {
+      fail(parameter.name, "has dtype " + std::string(dtype_name(tensor->dtype)) + "; expected F32, BF16, F16 or F64");
+    }
+  }
+  for (const std::string& name : reader.names()) {
+    if (!known.contains(name)) fail(name, "not a parameter of the model that config.json describes");
+  }
 }
 
 void Weights::load(const CheckpointReader& reader, int threads) {
-  std::set<std::string_view> known = {"lm_head.weight"};  // some tools store it even where it is tied
+  check_tensors(*layout_, reader);
   std::vector<const StoredTensor*> tensors;
-  for (const Parameter& parameter : layout_->parameters()) {
-    known.insert(parameter.name);
-    const StoredTensor* tensor = reader.find(parameter.name);
-    if (!tensor) {
-      throw Error("[checkpoint] " + reader.directory().string() + ": " + parameter.name +
-                  ": missing; config.json asks for " + shape_text(parameter.shape));
-    }
-    if (tensor->shape != parameter.shape) {
-      throw Error("[checkpoint] " + reader.directory().string() + ": " + parameter.name + ": has shape " +
-                  shape_text(tensor->shape) + "; config.json asks for " + shape_text(parameter.shape));
-    }
-    if (!is_floating(tensor->dtype)) {
-      throw Error("[checkpoint] " + reader.directory().string() + ": " + parameter.name + ": has dtype " +
-                  std::string(dtype_name(tensor->dtype)) + "; expected F32, BF16, F16 or F64");
-    }
-    tensors.push_back(tensor);
-  }
-  for (const std::string& name : reader.names()) {
-    if (!known.contains(name)) {
-      throw Error("[checkpoint] " + reader.directory().string() + ": " + name +
-                  ": not a parameter of the model that config.json describes");
-    }
-  }
+  for (const Parameter& parameter : layout_->parameters()) tensors.push_back(reader.find(parameter.name));
   const std::vector<Piece> pieces = cut(*layout_);
   const Parameter* first = layout_->parameters().data();
   parallel_for(threads, static_cast<int64_t>(pieces.size()), [&](int64_t i) {
@@ -227,20 +233,19 @@ int64_t Weights::product_bytes() const {
 }
 
 uint64_t Weights::fingerprint() const {
-  // FNV-1a over names, shapes and the vectors, which stay float32 in every type: bf16 and int8 versions of one
-  // checkpoint are the same model.
-  uint64_t hash = 0xcbf29ce484222325u;
-  const auto add = [&](const void* data, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) {
-      hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
-    }
-  };
-  for (const Parameter& parameter : layout_->parameters()) {
-    add(parameter.name.data(), parameter.name.size());
-    add(parameter.shape.data(), parameter.shape.size() * sizeof(int64_t));
+  // Names, shapes, the vectors, which stay float32 in every type, and the first rows of the matrices before they are
+  // rounded: bf16 and int8 versions of one checkpoint are the same model.
+  uint64_t hash = kEmptyHash;
+  const std::vector<Parameter>& parameters = layout_->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    hash = hash_bytes(parameter.name.data(), parameter.name.size(), hash);
+    hash = hash_bytes(parameter.shape.data(), parameter.shape.size() * sizeof(int64_t), hash);
+    if (!parameter.is_matrix) continue;
+    const uint64_t row = masters_ ? hash_first_row(parameter, masters_ + parameter.offset) : first_rows_[i];
+    hash = hash_bytes(&row, sizeof row, hash);
   }
-  add(vectors_, static_cast<std::size_t>(layout_->vectors_size()) * sizeof(float));
-  return hash;
+  return hash_bytes(vectors_, static_cast<std::size_t>(layout_->vectors_size()) * sizeof(float), hash);
 }
 
 }  // namespace deltanet

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/arena.h"
 #include "model/layout.h"
@@ -37,7 +38,7 @@ class Weights {
 
   // Random values of the paper's recipe; the same for any number of threads.
   void initialise(uint64_t seed, int threads);
-  // All values from a checkpoint; throws Error naming the tensor that is missing, surplus or of another shape.
+  // All values from a checkpoint that check_tensors() accepts.
   void load(const CheckpointReader& reader, int threads);
 
   int64_t bytes() const;          // of everything held here
@@ -46,6 +47,7 @@ class Weights {
 
  private:
   void store(const Parameter* parameter, int64_t first_row, int64_t rows, int64_t cols, const float* values);
+  void remember_first_row(const Parameter& parameter, const float* values);
   void round_rows(int64_t offset, int64_t first_row, int64_t rows, int64_t cols, const float* values, int threads);
 
   std::shared_ptr<const Layout> layout_;
@@ -56,6 +58,12 @@ class Weights {
   uint16_t* bf16_ = nullptr;  // [matrices_size]
   int8_t* int8_ = nullptr;    // [matrices_size]
   float* scales_ = nullptr;   // [matrix_rows], int8
+  // Of matrices without masters: a hash of their first row before it was rounded, for the fingerprint. [parameters]
+  std::vector<uint64_t> first_rows_;
 };
+
+// Throws Error naming a tensor that a model of this layout misses or does not have, or that has another shape or no
+// floats. Before any memory is taken: sizes of a config.json that the checkpoint does not bear out cost nothing.
+void check_tensors(const Layout& layout, const CheckpointReader& reader);
 
 }  // namespace deltanet

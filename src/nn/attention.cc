@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "base/arena.h"
@@ -25,22 +26,24 @@ struct Task {
 };
 
 // As many queries share a copy of their keys as leave every thread four tasks. Tasks that see the most keys come first.
-std::vector<Task> make_tasks(const Attention& in, const AttentionSizes& sizes, int threads) {
+void make_tasks(const Attention& in, const AttentionSizes& sizes, int threads, std::vector<Task>& tasks) {
   const int64_t wanted = 4 * (threads > 0 ? threads : default_threads());
   const int64_t blocks = in.offsets.back() * in.key_heads / (wanted * kQueryBlock);
   const int64_t together = std::min(sizes.queries_per_task, std::max<int64_t>(1, blocks) * kQueryBlock);
-  std::vector<Task> tasks;
+  tasks.clear();
   for (std::size_t n = 0; n + 1 < in.offsets.size(); ++n) {
     const auto sequence = static_cast<int64_t>(n);
     const int64_t past = KeySource{in, sequence, 0}.past();
-    const QueryBlock all{past, in.offsets[n + 1] - in.offsets[n], in.offsets[n]};
-    for (const QueryBlock& queries : split(all, together)) {
+    QueryBlock left{past, in.offsets[n + 1] - in.offsets[n], in.offsets[n]};
+    while (left.count > 0) {
+      const QueryBlock queries = first_part(left, together);
       for (int64_t head = 0; head < in.key_heads; ++head) tasks.push_back({sequence, head, queries});
+      left = after(left, queries);
     }
   }
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.queries.first > b.queries.first; });
-  return tasks;
+  std::sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {  // a stable sort would allocate
+    return std::tuple(-a.queries.first, a.sequence, a.key_head) < std::tuple(-b.queries.first, b.sequence, b.key_head);
+  });
 }
 
 void store_lse(const Attention& in, const AttentionSizes& sizes, int64_t row, int64_t head, float maximum, float sum,
@@ -197,7 +200,9 @@ void attention_forward(const Attention& in, float* o, int64_t ldo, float* lse, i
                 std::to_string(in.query_heads * in.head_dim));
   const AttentionSizes sizes(in);
   const Outputs out{o, ldo, lse};
-  const std::vector<Task> tasks = make_tasks(in, sizes, threads);
+  thread_local std::vector<Task> kept;  // decoding allocates nothing
+  std::vector<Task>& tasks = kept;      // that of this thread, for all of them
+  make_tasks(in, sizes, threads, tasks);
   parallel_for(threads, static_cast<int64_t>(tasks.size()), [&](int64_t i) {
     const Task& task = tasks[static_cast<std::size_t>(i)];
     is_one_token(in, task) ? run_token(in, sizes, task, out) : run_blocks(in, sizes, task, out);

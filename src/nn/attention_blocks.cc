@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "deltanet/error.h"
 #include "nn/packed.h"
@@ -11,18 +12,22 @@ namespace {
 
 std::string text(int64_t number) { return std::to_string(number); }
 
-void check_past(const std::string& where, const Attention& in) {
+[[noreturn]] void fail(std::string_view operation, const std::string& what) {
+  throw Error("[" + std::string(operation) + "] " + what);
+}
+
+void check_past(std::string_view operation, const Attention& in) {
   const KvCache& past = *in.past;
   if (past.sequences.size() + 1 != in.offsets.size())
-    throw Error(where + "past: has " + std::to_string(past.sequences.size()) + " sequences; expected " +
-                std::to_string(in.offsets.size() - 1));
+    fail(operation, "past: has " + std::to_string(past.sequences.size()) + " sequences; expected " +
+                        std::to_string(in.offsets.size() - 1));
   if (past.key_heads != in.key_heads || past.head_dim != in.head_dim)
-    throw Error(where + "past: has " + text(past.key_heads) + " heads of " + text(past.head_dim) + "; expected " +
-                text(in.key_heads) + " of " + text(in.head_dim));
+    fail(operation, "past: has " + text(past.key_heads) + " heads of " + text(past.head_dim) + "; expected " +
+                        text(in.key_heads) + " of " + text(in.head_dim));
   // A longer memory than the window serves as well; a shorter one has lost keys.
   if (past.window > 0 && (in.window == 0 || in.window > past.window))
-    throw Error(where + "past: keeps a window of " + text(past.window) + "; expected at least " +
-                (in.window == 0 ? "all tokens" : text(in.window)));
+    fail(operation, "past: keeps a window of " + text(past.window) + "; expected at least " +
+                        (in.window == 0 ? "all tokens" : text(in.window)));
 }
 
 void copy_rows(const float* x, int64_t ldx, int64_t rows, int64_t D, float* y) {
@@ -35,23 +40,22 @@ void copy_rows(const float* x, int64_t ldx, int64_t rows, int64_t D, float* y) {
 
 }  // namespace
 
-void check_attention(const std::string& operation, const Attention& in) {
-  const std::string where = "[" + operation + "] ";
+void check_attention(std::string_view operation, const Attention& in) {
   if (in.query_heads <= 0 || in.key_heads <= 0 || in.query_heads % in.key_heads != 0)
-    throw Error(where + "heads: given " + text(in.query_heads) + " query heads for " + text(in.key_heads) +
-                " key heads; expected a multiple");
-  if (in.head_dim <= 0) throw Error(where + "head_dim: given " + text(in.head_dim) + "; expected a number above 0");
-  if (in.window < 0) throw Error(where + "window: given " + text(in.window) + "; expected 0 (none) or more");
+    fail(operation, "heads: given " + text(in.query_heads) + " query heads for " + text(in.key_heads) +
+                        " key heads; expected a multiple");
+  if (in.head_dim <= 0) fail(operation, "head_dim: given " + text(in.head_dim) + "; expected a number above 0");
+  if (in.window < 0) fail(operation, "window: given " + text(in.window) + "; expected 0 (none) or more");
   check_offsets(operation, in.offsets);
-  const auto check_rows = [&](const char* name, const float* data, int64_t ld, int64_t heads) {
-    if (in.offsets.back() > 0 && !data) throw Error(where + name + ": not given; expected " + text(heads) + " heads");
+  const auto check_rows = [&](const std::string& name, const float* data, int64_t ld, int64_t heads) {
+    if (in.offsets.back() > 0 && !data) fail(operation, name + ": not given; expected " + text(heads) + " heads");
     if (ld < heads * in.head_dim)
-      throw Error(where + name + ": has rows " + text(ld) + " apart; expected at least " + text(heads * in.head_dim));
+      fail(operation, name + ": has rows " + text(ld) + " apart; expected at least " + text(heads * in.head_dim));
   };
   check_rows("q", in.q, in.ldq, in.query_heads);
   check_rows("k", in.k, in.ldk, in.key_heads);
   check_rows("v", in.v, in.ldv, in.key_heads);
-  if (in.past) check_past(where, in);
+  if (in.past) check_past(operation, in);
 }
 
 AttentionSizes::AttentionSizes(const Attention& in)
@@ -63,12 +67,17 @@ AttentionSizes::AttentionSizes(const Attention& in)
       scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(in.head_dim)))),
       scale2(scale * kLog2e) {}
 
-std::vector<QueryBlock> split(const QueryBlock& queries, int64_t size) {
+QueryBlock first_part(const QueryBlock& queries, int64_t size) {
+  return {queries.first, std::min(queries.count, size - queries.first % size), queries.row};
+}
+
+QueryBlock after(const QueryBlock& queries, const QueryBlock& part) {
+  return {queries.first + part.count, queries.count - part.count, queries.row + part.count};
+}
+
+std::vector<QueryBlock> split(QueryBlock queries, int64_t size) {
   std::vector<QueryBlock> parts;
-  for (int64_t first = queries.first; first <= queries.last(); first += parts.back().count) {
-    const int64_t count = std::min(queries.last() + 1 - first, size - first % size);
-    parts.push_back({first, count, queries.row + first - queries.first});
-  }
+  for (; queries.count > 0; queries = after(queries, parts.back())) parts.push_back(first_part(queries, size));
   return parts;
 }
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <limits>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "nn/attention.h"
@@ -25,7 +25,7 @@ inline constexpr float kLog2e = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
 
 // Throws Error for arguments that make no sense; `operation` names the caller.
-void check_attention(const std::string& operation, const Attention& in);
+void check_attention(std::string_view operation, const Attention& in);
 
 struct AttentionSizes {
   explicit AttentionSizes(const Attention& in);
@@ -43,8 +43,11 @@ struct QueryBlock {
   int64_t last() const { return first + count - 1; }
 };
 
-// Cut at the multiples of `size` of their positions, so that few key blocks cross the diagonal.
-std::vector<QueryBlock> split(const QueryBlock& queries, int64_t size);
+// Cut at the multiples of `size` of their positions, so that few key blocks cross the diagonal: the first part, what
+// comes after it, and all parts.
+QueryBlock first_part(const QueryBlock& queries, int64_t size);
+QueryBlock after(const QueryBlock& queries, const QueryBlock& part);
+std::vector<QueryBlock> split(QueryBlock queries, int64_t size);
 
 // Keys [first, first + count), of which any query sees those from first_seen on; earlier ones may be gone.
 struct KeyBlock {

@@ -71,7 +71,8 @@ void KvCache::clear(int64_t n) { sequences[static_cast<std::size_t>(n)] = {}; }
 
 bool KvCache::restore(int64_t n, int64_t length, int64_t capacity, std::vector<float> k, std::vector<float> v) {
   const auto rows = static_cast<int64_t>(k.size()) / (key_heads * simd::padded(head_dim));
-  const bool fits = length >= 0 && capacity == rows &&
+  constexpr int64_t kLongest = int64_t{1} << 48;  // tokens: nothing overflows below
+  const bool fits = length >= 0 && length <= kLongest && capacity == rows &&
                     rows * key_heads * simd::padded(head_dim) == static_cast<int64_t>(k.size()) &&
                     v.size() == k.size() && (window > 0 ? capacity <= window : length <= capacity) &&
                     (length <= capacity || capacity == window);

@@ -20,10 +20,12 @@ class Rope {
   void backward(std::span<const int64_t> offsets, std::span<const int64_t> starts, int64_t heads, float* dx,
                 int64_t lddx, int threads);
 
-  int64_t planned() const { return planned_; }  // positions that the tables cover
+  int64_t planned() const { return planned_; }  // positions that the tables cover; a bounded number
 
  private:
   void plan(int64_t length);
+  // Cosines and sines of positions [first, first + count), [count, half] each.
+  void fill(int64_t first, int64_t count, float* cosine, float* sine) const;
   void rotate(std::span<const int64_t> offsets, std::span<const int64_t> starts, int64_t heads, float* x, int64_t ldx,
               bool inverse, int threads);
 

@@ -430,7 +430,7 @@ std::vector<SharedGrads> BackwardTask::run() {
 int64_t most_backward_heads(const Problem& p) {
   constexpr int64_t kFloats = 48 << 20;  // 192 MiB
   int64_t longest = 0;
-  for (const Sequence& sequence : sequences_of(p.in, p.shape)) longest = std::max(longest, sequence.length());
+  for (int64_t n = 0; n < p.shape.N; ++n) longest = std::max(longest, sequence_at(p.in, p.shape, n).length());
   const int64_t state = p.Vp * simd::panel_stride(p.K);
   const int64_t kept = longest * p.write_sets * p.Vp + longest / kSegment * state;
   return std::max<int64_t>(1, kFloats / (p.group * kept + 1));

@@ -94,7 +94,8 @@ void run_head(const Problem& p, const Sequence& sequence, int64_t key_head, cons
   Gates gates = prepare.make_gates(arena);
   float* values = arena.take(kChunk * p.Vp);
   const int64_t first_value = key_head * p.group;
-  std::vector<StateInPlace> states;
+  thread_local std::vector<StateInPlace> states;  // decoding allocates nothing
+  states.clear();
   for (int64_t v = 0; v < p.group; ++v) states.push_back(open_state(p, sequence, first_value + v, out.S_final, arena));
 
   for (int64_t token = sequence.begin; token < sequence.end; token += kChunk) {

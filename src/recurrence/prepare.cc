@@ -72,10 +72,12 @@ Prepare::Prepare(const Problem& problem, int64_t key_head, Purpose purpose, Aren
     load_ridge(p_, head_, ridge_);
   }
   if (record_) dridge_ = arena.take(p_.Kp);
-  if (p_.has_matrix()) matrix_ = std::make_unique<MatrixPrecond>(p_, head_, ridge_, arena);
+  if (p_.has_matrix()) {
+    // In the arena, like everything else that a step needs.
+    static_assert(std::is_trivially_destructible_v<MatrixPrecond> && sizeof(MatrixPrecond) % sizeof(float) == 0);
+    matrix_ = new (arena.take(sizeof(MatrixPrecond) / sizeof(float))) MatrixPrecond(p_, head_, ridge_, arena);
+  }
 }
-
-Prepare::~Prepare() = default;
 
 KeyChunk Prepare::make_chunk(Arena& arena) const {
   const int64_t rows = kChunk * p_.Kp;

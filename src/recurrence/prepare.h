@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "base/arena.h"
 #include "recurrence/problem.h"
 
@@ -97,7 +95,6 @@ enum class Purpose {
 class Prepare {
  public:
   Prepare(const Problem& problem, int64_t key_head, Purpose purpose, Arena& arena);
-  ~Prepare();
 
   KeyChunk make_chunk(Arena& arena) const;
   Gates make_gates(Arena& arena) const;
@@ -133,10 +130,10 @@ class Prepare {
   const Problem& p_;
   const int64_t head_;
   const bool record_, queries_;
-  float* temp_;                            // [kChunk][Kp]
-  float* ridge_ = nullptr;                 // [Kp]
-  float* dridge_ = nullptr;                // [Kp]
-  std::unique_ptr<MatrixPrecond> matrix_;  // RLS and MesaNet
+  float* temp_;                      // [kChunk][Kp]
+  float* ridge_ = nullptr;           // [Kp]
+  float* dridge_ = nullptr;          // [Kp]
+  MatrixPrecond* matrix_ = nullptr;  // RLS and MesaNet; in the arena
 };
 
 }  // namespace deltanet

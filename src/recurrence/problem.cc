@@ -19,16 +19,9 @@ void copy_row(const float* source, int64_t source_step, int64_t width, float* ta
 
 }  // namespace
 
-std::vector<Sequence> sequences_of(const Inputs& in, const Shape& shape) {
-  std::vector<Sequence> sequences;
-  for (int64_t n = 0; n < shape.N; ++n) {
-    if (in.cu_seqlens.empty()) {
-      sequences.push_back({n, n, 0, shape.T});
-    } else {
-      sequences.push_back({n, 0, in.cu_seqlens[n], in.cu_seqlens[n + 1]});
-    }
-  }
-  return sequences;
+Sequence sequence_at(const Inputs& in, const Shape& shape, int64_t n) {
+  if (in.cu_seqlens.empty()) return {n, n, 0, shape.T};
+  return {n, 0, in.cu_seqlens[n], in.cu_seqlens[n + 1]};
 }
 
 void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld) {

@@ -69,7 +69,7 @@ struct Sequence {
   int64_t length() const { return end - begin; }
 };
 
-std::vector<Sequence> sequences_of(const Inputs& in, const Shape& shape);
+Sequence sequence_at(const Inputs& in, const Shape& shape, int64_t n);
 
 // Tokens [token, token + rows) of one batch entry: what a chunk covers. Matrices are filled up to `fill` rows.
 struct Span {

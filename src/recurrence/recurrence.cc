@@ -44,7 +44,7 @@ void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, con
   if (options.check_values) check_values("forward", inputs);
   const Problem problem(spec, inputs, shape);
   const int threads = options.threads > 0 ? options.threads : default_threads();
-  const std::vector<Task> tasks = make_tasks(problem, threads, shape.H);
+  const std::span<const Task> tasks = make_tasks(problem, threads, shape.H);
   if (options.mode == Mode::kChunk && static_cast<int64_t>(tasks.size()) < threads) {
     for (const Task& task : tasks) run_chunked_shared(problem, task, threads, outputs);
     return;
@@ -62,7 +62,7 @@ void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, c
   const Problem problem(spec, inputs, shape);
   std::vector<SharedGrads> shared(shape.N * shape.H, SharedGrads(problem));
   const int threads = options.threads > 0 ? options.threads : default_threads();
-  const std::vector<Task> tasks = make_tasks(problem, threads, most_backward_heads(problem));
+  const std::span<const Task> tasks = make_tasks(problem, threads, most_backward_heads(problem));
   // Threads share the tasks, or, where there are fewer tasks than threads, the columns of one task after the other.
   const bool share_tasks = static_cast<int64_t>(tasks.size()) >= threads;
   parallel_for(share_tasks ? threads : 1, static_cast<int64_t>(tasks.size()), [&](int64_t i) {

@@ -1,8 +1,8 @@
 #include "recurrence/squash.h"
 
+#include <array>
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 namespace deltanet {
 
@@ -17,7 +17,7 @@ simd::SquashCurve squash_curve(const Spec& spec) {
   }
 
   const int terms = std::fabs(slope) <= std::log(1.5) + 1e-12 ? kTerms - 1 : kTerms;
-  std::vector<double> nodes(terms), differences(terms);
+  std::array<double, kTerms> nodes{}, differences{};
   for (int i = 0; i < terms; ++i) {
     nodes[i] = std::cos(std::numbers::pi * (i + 0.5) / terms);
     differences[i] = std::exp(bias + slope * nodes[i]);
@@ -28,7 +28,7 @@ simd::SquashCurve squash_curve(const Spec& spec) {
     }
   }
   // Horner's rule on Newton's form: power[i] is the coefficient of s^i.
-  std::vector<double> power(kTerms, 0.0);
+  std::array<double, kTerms> power{};
   for (int i = terms - 1; i >= 0; --i) {
     for (int j = terms - 1; j > 0; --j) power[j] = power[j - 1] - nodes[i] * power[j];
     power[0] = differences[i] - nodes[i] * power[0];

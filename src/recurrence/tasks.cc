@@ -1,6 +1,8 @@
 #include "recurrence/tasks.h"
 
 #include <algorithm>
+#include <tuple>
+#include <vector>
 
 namespace deltanet {
 namespace {
@@ -19,16 +21,20 @@ int64_t heads_per_task(const Problem& p, int64_t threads) {
 
 }  // namespace
 
-std::vector<Task> make_tasks(const Problem& p, int threads, int64_t most_heads) {
+std::span<const Task> make_tasks(const Problem& p, int threads, int64_t most_heads) {
   const int64_t together = std::min(most_heads, heads_per_task(p, threads));
-  std::vector<Task> tasks;
-  for (const Sequence& sequence : sequences_of(p.in, p.shape)) {
+  thread_local std::vector<Task> tasks;
+  tasks.clear();
+  for (int64_t n = 0; n < p.shape.N; ++n) {
+    const Sequence sequence = sequence_at(p.in, p.shape, n);
     for (int64_t head = 0; head < p.shape.H; head += together) {
       tasks.push_back({sequence, head, std::min(together, p.shape.H - head)});
     }
   }
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.sequence.length() > b.sequence.length(); });
+  std::sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {  // a stable sort would allocate
+    return std::tuple(-a.sequence.length(), a.sequence.index, a.first_head) <
+           std::tuple(-b.sequence.length(), b.sequence.index, b.first_head);
+  });
   return tasks;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "recurrence/problem.h"
 
@@ -19,8 +19,9 @@ struct Task {
 };
 
 // Longest sequences first, so that no thread is left with a long one at the end. Fewer tasks than threads mean one task
-// for each sequence and key head.
-std::vector<Task> make_tasks(const Problem& p, int threads, int64_t most_heads);
+// for each sequence and key head. The list is that of the calling thread, valid until its next call: decoding allocates
+// nothing.
+std::span<const Task> make_tasks(const Problem& p, int threads, int64_t most_heads);
 
 void run_chunked(const Problem& p, const Task& task, const Outputs& out);
 void run_recurrent(const Problem& p, const Task& task, const Outputs& out);

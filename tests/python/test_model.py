@@ -6,24 +6,10 @@ import numpy as np
 import pytest
 
 import deltanet
+from conftest import read_safetensors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 NAMES = sorted(path.name for path in GOLDEN.iterdir())
-
-
-def read_safetensors(path):
-    import json
-
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64}
-    tensors = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            begin, end = (8 + size + offset for offset in entry["data_offsets"])
-            tensors[name] = np.frombuffer(data[begin:end], kinds[entry["dtype"]]).reshape(entry["shape"])
-    return tensors
 
 
 def error(a, b):
@@ -32,7 +18,7 @@ def error(a, b):
 
 @pytest.fixture(scope="module", params=NAMES)
 def checkpoint(request):
-    return deltanet.Model(GOLDEN / request.param), read_safetensors(GOLDEN / request.param / "fixture.safetensors")
+    return deltanet.Model(GOLDEN / request.param), read_safetensors(GOLDEN / request.param / "fixture.safetensors")[0]
 
 
 @pytest.fixture
@@ -121,7 +107,7 @@ def test_save_gives_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("weights, bound", [("bf16", 3e-2), ("int8", 6e-2)])
 def test_narrow_weights_are_close(weights, bound):
-    fixture = read_safetensors(GOLDEN / "pgdn" / "fixture.safetensors")
+    fixture, _ = read_safetensors(GOLDEN / "pgdn" / "fixture.safetensors")
     logits = deltanet.Model(GOLDEN / "pgdn", weights=weights).logits(fixture["input_ids"])
     assert 1e-6 < error(logits, fixture["logits"]) < bound
 

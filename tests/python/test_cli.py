@@ -1,0 +1,255 @@
+"""The program as a user meets it: checkpoints in and out, generation, chat, and what it says to broken input.
+
+DELTANET_PROGRAM names the program; by default build/release/deltanet.
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(os.environ.get("DELTANET_PROGRAM", ROOT / "build/release/deltanet"))
+GOLDEN = ROOT / "tests" / "golden"
+MODEL = GOLDEN / "models" / "pgdn"  # 256 tokens: bytes
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=f"{PROGRAM} is not built")
+
+
+def run(*arguments, stdin=b"", **more):
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=120, **more)
+
+
+def succeed(*arguments, **more):
+    result = run(*arguments, **more)
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout
+
+
+def fail(*arguments, **more):
+    """Runs into an error; returns the one line about it."""
+    result = run(*arguments, **more)
+    text = result.stderr.decode()
+    assert result.returncode == 1, (result.returncode, text)
+    assert text.startswith("deltanet: [") and text.count("\n") == 1, text
+    return text
+
+
+def generate(*arguments, model=MODEL, **more):
+    return succeed("generate", model, "--quiet", *arguments, **more).removesuffix(b"\n")
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A copy to break."""
+    target = tmp_path / "checkpoint"
+    target.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(MODEL / name, target)
+    return target
+
+
+# ---- info, convert, init
+
+
+def test_info_of_a_directory_and_of_presets():
+    text = succeed("info", MODEL).decode()
+    assert "precond_gated_deltanet" in text and "model.embeddings.weight" in text and "F32" in text
+    assert "342,184,896" in succeed("info", "--preset", "pgdn-340m").decode()
+    assert json.loads(succeed("info", "--preset", "gdn-1b", "--json"))["parameter_count"] == 995_009_952
+    assert "pkda-1b" in succeed("info", "--presets").decode().split()
+    described = json.loads(succeed("info", MODEL, "--json"))
+    assert sum(parameter["count"] for parameter in described["parameters"]) == described["parameter_count"]
+
+
+def test_convert_there_and_back(tmp_path):
+    bf16, sharded, back = (tmp_path / name for name in ("bf16", "sharded", "back"))
+    succeed("convert", MODEL, bf16, "--dtype", "bf16")
+    assert json.loads((bf16 / "config.json").read_text())["dtype"] == "bfloat16"
+    assert (bf16 / "model.safetensors").stat().st_size < 0.6 * (MODEL / "model.safetensors").stat().st_size
+    succeed("convert", bf16, sharded, "--dtype", "f32", "--max-shard-gb", "0.0001")
+    assert len(list(sharded.glob("model-*.safetensors"))) > 1 and not (sharded / "model.safetensors").exists()
+    succeed("convert", sharded, back, "--dtype", "bf16")
+    assert files(back) == files(bf16)
+    succeed("convert", MODEL, tmp_path / "same")
+    assert (tmp_path / "same/model.safetensors").read_bytes() == (MODEL / "model.safetensors").read_bytes()
+    succeed("convert", MODEL, tmp_path / "f16", "--dtype", "f16")
+    assert b'"F16"' in (tmp_path / "f16/model.safetensors").read_bytes()[:4000]
+    assert generate("--prompt", "a", model=sharded) == generate("--prompt", "a", model=back)
+
+
+def test_a_checkpoint_is_replaced_only_by_force(tmp_path):
+    target = tmp_path / "target"
+    succeed("convert", MODEL, target, "--max-shard-gb", "0.0001")
+    before = files(target)
+    assert "--force" in fail("convert", MODEL, target)
+    assert files(target) == before
+    succeed("convert", MODEL, target, "--force")
+    assert sorted(files(target)) == ["config.json", "model.safetensors"]
+
+
+def test_init_follows_its_seed(tmp_path):
+    config = MODEL / "config.json"
+    for name, seed in ("a", 1), ("b", 1), ("c", 2):
+        succeed("init", tmp_path / name, "--config", config, "--seed", seed)
+    assert files(tmp_path / "a") == files(tmp_path / "b") != files(tmp_path / "c")
+    generate("--prompt", "a", model=tmp_path / "a")
+    assert "pgdn-7t" in fail("init", tmp_path / "d", "--preset", "pgdn-7t")
+    assert "--preset" in fail("init", tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+# ---- generate
+
+
+def test_generate_is_greedy_and_stops_where_it_should():
+    whole = generate("--prompt", "Hello", "-n", 40)
+    assert whole.startswith(b"Hello") and whole == generate("--prompt", "Hello", "-n", 40, "--threads", 1)
+    assert generate("--prompt", "Hello", "-n", 0) == b"Hello"
+    assert succeed("generate", "-q", "-n", 40, "--prompt", "Hello", MODEL) == whole + b"\n"
+    for weights in "bf16", "int8":
+        assert generate("--prompt", "Hello", "-n", 3, "--weights", weights).startswith(b"Hello")
+
+
+def sampled(*arguments):
+    """Printable text: letters only are likely enough to be chosen often."""
+    return generate("--prompt", "Hello", "-n", 60, "-t", 1.5, *arguments)
+
+
+def test_seeds_decide_what_is_drawn():
+    assert sampled("--seed", 1) == sampled("--seed", 1) != sampled("--seed", 2)
+    assert sampled("--seed", 1, "--top-k", 1) == generate("--prompt", "Hello", "-n", 60)
+    narrow = sampled("--seed", 1, "--top-p", 0.5, "--min-p", 0.1, "--repetition-penalty", 1.3)
+    assert narrow != sampled("--seed", 1)
+
+
+def test_stop_strings_are_not_shown():
+    said = generate("--prompt", "Hello", "-n", 60, "-t", 1.0, "--seed", 3).removeprefix(b"Hello")
+    stop = next(said[i : i + 1] for i in range(5, 60) if 32 < said[i] < 127)
+    cut = generate("--prompt", "Hello", "-n", 60, "-t", 1.0, "--seed", 3, "--stop", stop.decode(), "--stop", "never")
+    assert cut == b"Hello" + said[: said.index(stop)]
+    assert "empty" in fail("generate", MODEL, "--prompt", "a", "--stop", "")
+
+
+def test_a_batch_says_what_each_prompt_says_alone(tmp_path):
+    (tmp_path / "long.txt").write_bytes(b"A file\n" * 20 + b"\xe2\x82")  # ends inside of a character
+    text = generate("--prompt", "One", "--prompt", "Two, longer", "--prompt-file", tmp_path / "long.txt", "-n", 12)
+    alone = [generate(*prompt, "-n", 12) for prompt in (["--prompt", "One"], ["--prompt", "Two, longer"])]
+    alone.append(generate("--prompt-file", tmp_path / "long.txt", "-n", 12))
+    assert text == b"\n\n".join(b"[%d]\n%s" % (n + 1, said) for n, said in enumerate(alone))
+
+
+def test_states_continue_exactly(tmp_path):
+    state, later = tmp_path / "state", tmp_path / "later"
+    whole = generate("--prompt", "Hello", "-n", 30)
+    first = generate("--prompt", "Hello", "-n", 12, "--save-state", state)
+    assert first + generate("--load-state", state, "-n", 18, "--save-state", later) == whole
+    more = generate("--prompt", "Hello", "-n", 30, "--save-state", tmp_path / "once")
+    assert more == whole and later.read_bytes() == (tmp_path / "once").read_bytes()
+    generate("--load-state", state, "-n", 2, "--weights", "bf16")
+    assert "1 sequences" in fail("generate", MODEL, "--load-state", state, "--prompt", "a", "--prompt", "b")
+
+
+def test_states_of_another_model_are_refused(tmp_path):
+    state = tmp_path / "state"
+    generate("--prompt", "Hello", "-n", 2, "--save-state", state)
+    succeed("init", tmp_path / "other", "--config", MODEL / "config.json", "--seed", 9)
+    text = fail("generate", tmp_path / "other", "--load-state", state, "--quiet")
+    assert "another model" in text and str(state) in text
+    state.write_bytes(state.read_bytes()[:-5])
+    assert str(state) in fail("generate", MODEL, "--load-state", state, "--quiet")
+
+
+def test_speed_is_told_at_the_end():
+    result = run("generate", MODEL, "--prompt", "Hello", "-n", 5)
+    assert re.search(rb"prompt 5 tokens, [\d.]+ tokens/s; generated 5 tokens, [\d.]+ tokens/s", result.stderr)
+
+
+# ---- chat
+
+
+def test_chat_from_a_pipe(tmp_path):
+    state = tmp_path / "state"
+    talk = f"Hello\n\n/save {state}\nAgain\n/nonsense\n/load {tmp_path / 'none'}\n/reset\n/load {state}\nAgain\n/quit\nno\n"
+    result = run("chat", MODEL, "-n", 8, "-t", 0, stdin=talk.encode())
+    assert result.returncode == 0 and state.exists()
+    assert b"/reset" in result.stdout  # the list of commands, for one that is none
+    assert result.stderr.count(b"\n") == 1 and b"none" in result.stderr  # the talk goes on after an error
+    assert run("chat", MODEL, stdin=b"").returncode == 0
+    generate("--prompt", "a", "--prompt", "b", "-n", 2, "--save-state", state)
+    assert b"2 sequences" in run("chat", MODEL, stdin=f"/load {state}\n".encode()).stderr
+
+
+# ---- errors
+
+
+def test_missing_and_broken_files_are_named(checkpoint):
+    missing = checkpoint / "missing"
+    for command in ["info"], ["generate", "--prompt", "a"], ["convert", checkpoint.parent / "out"], ["chat"]:
+        text = fail(command[0], missing, *command[1:])
+        assert str(missing) in text
+    weights = checkpoint / "model.safetensors"
+    whole = weights.read_bytes()
+    for broken in whole[:-1], whole[:100], b"", b"\xff" * 8 + whole[8:]:
+        weights.write_bytes(broken)
+        assert str(weights) in fail("generate", checkpoint, "--prompt", "a")
+    weights.write_bytes(whole)
+    config = json.loads((checkpoint / "config.json").read_text())
+    for field, value in ("hidden_size", -1), ("num_heads", "two"), ("vocab_size", 2**62), ("model_type", "gpt2"):
+        (checkpoint / "config.json").write_text(json.dumps(config | {field: value}))
+        text = fail("generate", checkpoint, "--prompt", "a")
+        assert str(checkpoint / "config.json") in text and field in text
+    # Sizes that only the weights can contradict.
+    (checkpoint / "config.json").write_text(json.dumps(config | {"vocab_size": 2**24, "intermediate_size": 2**20}))
+    assert "embeddings" in fail("generate", checkpoint, "--prompt", "a")
+    assert not (checkpoint.parent / "out").exists()
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    succeed("convert", MODEL, tmp_path / "shards", "--max-shard-gb", "0.0001")
+    shard = sorted((tmp_path / "shards").glob("model-*.safetensors"))[1]
+    shard.unlink()
+    assert shard.name in fail("generate", tmp_path / "shards", "--prompt", "a")
+
+
+def test_wrong_tokenizers_are_refused(checkpoint):
+    big = GOLDEN / "tokenizers" / "gpt2.json"
+    assert "another model" in fail("generate", checkpoint, "--prompt", "a", "--tokenizer", big)
+    (checkpoint / "tokenizer.json").write_text('{"model": 7}')
+    assert "tokenizer.json" in fail("generate", checkpoint, "--prompt", "a")
+    assert "tokenizer" in fail("generate", GOLDEN / "models" / "pdn_untied", "--prompt", "a")
+
+
+def test_wrong_options_are_refused():
+    for options in ["-n", -1], ["-t", -1], ["--top-p", 2], ["--weights", "f8"], ["--repetition-penalty", 0]:
+        fail("generate", MODEL, "--prompt", "a", *options)
+    assert "--prompt" in fail("generate", MODEL)
+    assert "empty" in fail("generate", MODEL, "--prompt", "")
+    for shard in "0", "-1", "nan", "1e30":
+        assert run("convert", MODEL, "/nowhere", "--max-shard-gb", shard).returncode != 0
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path, checkpoint):
+    def limit():  # 20 kB for each file; without the signal, writing more is an error
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    target, state = tmp_path / "target", tmp_path / "state"
+    assert "model.safetensors" in fail("convert", MODEL, target, preexec_fn=limit)
+    assert not target.exists() or files(target) == {}
+    before = files(checkpoint)
+    fail("convert", MODEL, checkpoint, "--force", "--dtype", "bf16", preexec_fn=limit)
+    assert files(checkpoint) == before
+    text = fail("generate", MODEL, "--prompt", "a", "-n", 1, "--quiet", "--save-state", state, preexec_fn=limit)
+    assert str(state) in text and sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == []

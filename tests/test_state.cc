@@ -1,0 +1,278 @@
+// What a model remembers: saved and loaded bit for bit, refused where it does not belong, the same for a batch as for
+// each sequence alone, and for a prompt in blocks as for one pass.
+
+#include "model/state.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "deltanet/error.h"
+#include "deltanet/model.h"
+#include "deltanet/rows.h"
+#include "model_fixture.h"
+
+namespace deltanet::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Ids = std::vector<int32_t>;
+
+constexpr int32_t kVocab = 40;
+constexpr int64_t kLargestFile = 1 << 26;
+
+std::string config_of(const std::string& type, const std::string& more = "") {
+  return "{" + type + R"(, "hidden_size": 32, "num_hidden_layers": 3, "num_heads": 2, "head_dim": 16,
+         "vocab_size": 40, "intermediate_size": 48, "tie_word_embeddings": true, "initializer_range": 0.15)" +
+         more + "}";
+}
+
+std::string row_config_of(const std::string& row, const std::string& more = "") {
+  return config_of(R"("model_type": "dgps", "expand_v": 1.0, "row": ")" + row + "\"", more);
+}
+
+struct Case {
+  std::string name, config;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const Row& row : rows()) list.push_back({std::string(row.name), row_config_of(std::string(row.name))});
+  list.push_back({"hybrid", row_config_of("pgdn", R"(, "attn": [{"layers": [0], "num_heads": 4, "num_kv_heads": 2},
+                                                       {"layers": [2], "num_heads": 2, "window_size": 5}])")});
+  list.push_back({"transformer", config_of(R"("model_type": "transformer")")});
+  list.push_back({"pkda_grouped", config_of(R"("model_type": "precond_kda", "num_v_heads": 4)")});
+  list.push_back({"no_conv", row_config_of("gdn", R"(, "use_short_conv": false)")});
+  return list;
+}
+
+Ids ids_of(int count, int seed) {
+  Ids ids;
+  for (int i = 0; i < count; ++i) ids.push_back((i * i + seed * 7 + i) % kVocab);
+  return ids;
+}
+
+std::vector<float> read(Session& session, const std::vector<Ids>& prompts) {
+  std::vector<float> logits(prompts.size() * kVocab);
+  session.read(prompts, logits.data());
+  return logits;
+}
+
+// Greedy continuations; sequence n ends after lengths[n] tokens.
+std::vector<Ids> generate(Session& session, const std::vector<Ids>& prompts, const std::vector<std::size_t>& lengths) {
+  std::vector<Ids> said(prompts.size());
+  GenerateOptions options;
+  options.max_tokens = 1000;
+  session.generate(prompts, options, [&](int64_t n, int32_t id) {
+    said[n].push_back(id);
+    return said[n].size() < lengths[n];
+  });
+  return said;
+}
+
+class StateFiles : public testing::Test {
+ protected:
+  StateFiles() : folder_(fs::temp_directory_path() / ("deltanet_state." + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~StateFiles() override { fs::remove_all(folder_); }
+  std::string path(const char* name) const { return (folder_ / name).string(); }
+
+ private:
+  fs::path folder_;
+};
+
+class EveryState : public StateFiles, public testing::WithParamInterface<Case> {
+ protected:
+  Model model_ = Model::from_config(GetParam().config, 1, {.threads = 1});
+};
+
+TEST_P(EveryState, SurvivesAFileBitForBit) {
+  Session session = model_.start(2);
+  read(session, {ids_of(9, 1), ids_of(23, 2)});
+  generate(session, {ids_of(1, 3), ids_of(2, 4)}, {3, 3});  // leaves a token that is yet to be read
+  session.save(path("a"));
+  Session loaded = model_.load_session(path("a"));
+  loaded.save(path("b"));
+  EXPECT_EQ(read_file(path("a"), kLargestFile), read_file(path("b"), kLargestFile));
+  EXPECT_EQ(loaded.bytes(), session.bytes());
+  for (int step = 0; step < 9; ++step) {  // past the window
+    EXPECT_EQ(read(session, {ids_of(1, step), ids_of(2, step)}), read(loaded, {ids_of(1, step), ids_of(2, step)}));
+  }
+}
+
+TEST_P(EveryState, UnusedAndResetSessionsAreFresh) {
+  Session session = model_.start();
+  session.save(path("empty"));
+  const std::vector<float> expected = read(session, {ids_of(30, 1)});
+  Session loaded = model_.load_session(path("empty"));
+  EXPECT_EQ(read(loaded, {ids_of(30, 1)}), expected);
+  session.reset();
+  EXPECT_EQ(read(session, {ids_of(30, 1)}), expected);
+}
+
+// Sequences that end early leave the batch; what they remember is that of their own end.
+TEST_P(EveryState, SequencesThatEndEarlyGoOnLater) {
+  const std::vector<Ids> prompts = {ids_of(7, 1), ids_of(31, 2), ids_of(1, 3), ids_of(12, 4)};
+  const std::vector<std::size_t> first = {4, 1, 9, 6}, second = {3, 5, 2, 7};
+  Session batch = model_.start(4);
+  const std::vector<Ids> said = generate(batch, prompts, first);
+  const std::vector<Ids> later = generate(batch, std::vector<Ids>(4), second);
+  for (std::size_t n = 0; n < prompts.size(); ++n) {
+    Session alone = model_.start();
+    const std::size_t all = first[n] + second[n];
+    Ids together = said[n];
+    together.insert(together.end(), later[n].begin(), later[n].end());
+    EXPECT_EQ(generate(alone, {prompts[n]}, {all}).front(), together) << "sequence " << n;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, EveryState, testing::ValuesIn(cases()),
+                         [](const auto& test) { return test.param.name; });
+
+class LongPrompts : public StateFiles, public testing::WithParamInterface<Case> {
+ protected:
+  Model model_ = Model::from_config(GetParam().config, 1, {.threads = 1});
+};
+
+TEST_P(LongPrompts, BlocksEqualOnePass) {
+  const std::vector<Ids> prompts = {ids_of(4500, 1), ids_of(3, 2), ids_of(2049, 3)};
+  const Packed batch(prompts);
+  std::vector<float> whole(batch.ids.size() * kVocab);
+  model_.logits(batch.ids, batch.offsets, whole.data());
+  Session session = model_.start(3), single = model_.start();
+  const std::vector<float> blocks = read(session, prompts);
+  for (std::size_t n = 0; n < prompts.size(); ++n) {
+    const float* expected = whole.data() + (batch.offsets[n + 1] - 1) * kVocab;
+    const std::vector<float> got(blocks.begin() + n * kVocab, blocks.begin() + (n + 1) * kVocab);
+    EXPECT_LE(relative_error(got, {expected, expected + kVocab}), 1e-5) << "sequence " << n;
+  }
+  EXPECT_EQ(read(single, {prompts[0]}), std::vector<float>(blocks.begin(), blocks.begin() + kVocab));
+}
+
+TEST_P(LongPrompts, AWrongIdInALaterBlockChangesNothing) {
+  Session session = model_.start(2);
+  read(session, {ids_of(5, 1), ids_of(6, 2)});
+  session.save(path("before"));
+  std::vector<Ids> prompts = {ids_of(3000, 1), ids_of(3000, 2)};
+  prompts[1].back() = kVocab;
+  EXPECT_THROW(read(session, prompts), Error);
+  session.save(path("after"));
+  EXPECT_EQ(read_file(path("before"), kLargestFile), read_file(path("after"), kLargestFile));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, LongPrompts, testing::ValuesIn([] {
+                           std::vector<Case> list;
+                           for (const Case& one : cases()) {
+                             for (const char* name : {"pgdn", "kda", "mesa", "hybrid", "no_conv"}) {
+                               if (one.name == name) list.push_back(one);
+                             }
+                           }
+                           return list;
+                         }()),
+                         [](const auto& test) { return test.param.name; });
+
+// ---- what is refused
+
+std::string complaint(const std::function<void()>& call) {
+  try {
+    call();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST_F(StateFiles, OfAnotherModelAreRefused) {
+  // Nothing but the matrices tells these two apart.
+  const std::string config = config_of(R"("model_type": "delta_net")", R"(, "use_short_conv": false)");
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+    Model model = Model::from_config(config, 1, {.weights = type});
+    model.start().save(path("state"));
+    for (const WeightType other : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+      EXPECT_EQ(Model::from_config(config, 1, {.weights = other}).load_session(path("state")).sequences(), 1);
+      Model stranger = Model::from_config(config, 2, {.weights = other});
+      const std::string text = complaint([&] { stranger.load_session(path("state")); });
+      EXPECT_NE(text.find("another model"), text.npos) << text;
+      EXPECT_NE(text.find(path("state")), text.npos) << text;
+    }
+  }
+  Model changed = Model::from_config(config, 1);
+  std::vector<float> values = changed.parameter("model.embeddings.weight");
+  values[0] += 1.0f;
+  changed.set_parameter("model.embeddings.weight", values);
+  EXPECT_THROW(changed.load_session(path("state")), Error);
+}
+
+TEST_F(StateFiles, FitWeightsOfAnotherTypeOfTheSameCheckpoint) {
+  const std::string directory = std::string(DELTANET_SOURCE_DIR) + "/tests/golden/models/pgdn";
+  Model model = Model::load(directory);
+  std::vector<float> expected(static_cast<std::size_t>(model.vocab_size())), logits(expected.size());
+  Session session = model.start();
+  session.read({{ids_of(20, 1)}}, expected.data());
+  session.save(path("state"));
+  session.read({{ids_of(1, 2)}}, expected.data());
+  for (const WeightType type : {WeightType::kBfloat16, WeightType::kInt8}) {
+    Model narrow = Model::load(directory, {.weights = type});
+    narrow.load_session(path("state")).read({{ids_of(1, 2)}}, logits.data());
+    EXPECT_LE(relative_error(logits, {expected.begin(), expected.end()}), 6e-2);
+  }
+}
+
+TEST_F(StateFiles, DamagedOnesAreRefused) {
+  Model model = Model::from_config(cases()[0].config, 1);
+  Session session = model.start(2);
+  read(session, {ids_of(5, 1), ids_of(6, 2)});
+  session.save(path("good"));
+  const std::string good = read_file(path("good"), kLargestFile);
+  const auto refused = [&](const std::string& bytes) {
+    std::ofstream(path("bad"), std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return !complaint([&] { model.load_session(path("bad")); }).empty();
+  };
+  EXPECT_FALSE(refused(good));
+  for (const std::size_t left : {std::size_t{0}, std::size_t{7}, good.size() / 2, good.size() - 1}) {
+    EXPECT_TRUE(refused(good.substr(0, left))) << left;
+  }
+  for (std::size_t at = 0; at < good.size(); at += at < 2000 ? 1 : 97) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    // A space of the padding or a name in the header may take a change; values may not.
+    EXPECT_TRUE(refused(bytes) || at < good.size() - 1000) << at;
+  }
+  const std::string count = R"("sequences":"2")";
+  ASSERT_NE(good.find(count), good.npos);
+  for (const char* other : {R"("sequences":"1")", R"("sequences":"9")", R"("sequences":"-")"}) {
+    std::string bytes = good;
+    EXPECT_TRUE(refused(bytes.replace(bytes.find(count), count.size(), other))) << other;
+  }
+  EXPECT_NE(complaint([&] { model.load_session(path("none")); }), "");
+  EXPECT_NE(complaint([&] {
+              model.load_session(DELTANET_SOURCE_DIR "/tests/golden/models/pgdn/model.safetensors");
+            }).find("not a saved state"),
+            std::string::npos);
+}
+
+TEST(Sessions, WrongNumbersOfPromptsAreErrors) {
+  Model model = Model::from_config(cases()[0].config, 1);
+  EXPECT_THROW(model.start(0), Error);
+  Session session = model.start(2);
+  for (const std::vector<Ids>& prompts :
+       {std::vector<Ids>{}, {ids_of(3, 1)}, {ids_of(3, 1), ids_of(3, 2), ids_of(3, 3)}, {ids_of(3, 1), {}}}) {
+    std::vector<float> logits(2 * kVocab);
+    EXPECT_THROW(session.read(prompts, logits.data()), Error);
+    for (const double penalty : {1.0, 1.5}) {
+      GenerateOptions options;
+      options.sampling.repetition_penalty = penalty;
+      EXPECT_THROW(session.generate(prompts, options, [](int64_t, int32_t) { return true; }), Error);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deltanet::test
