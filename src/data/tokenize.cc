@@ -22,8 +22,10 @@ void encode_block(const TextSource& source, const TextBlock& block, const Tokeni
   encoded.ids.clear();
   encoded.parts.clear();
   source.split(block, [&](std::string_view text, bool ends_document) {
-    const std::vector<int32_t> ids = tokenizer.encode(text);
-    encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
+    if (!text.empty()) {
+      const std::vector<int32_t> ids = tokenizer.encode(text);
+      encoded.ids.insert(encoded.ids.end(), ids.begin(), ids.end());
+    }
     encoded.parts.emplace_back(encoded.ids.size(), ends_document);
   });
 }
