@@ -22,7 +22,7 @@ enum class Split {
 struct TextOptions {
   std::string field = "text";  // of a JSON line, that holds its document
   Split split = Split::kNever;
-  std::string separator;              // for kSeparator; without line breaks
+  std::string separator = {};         // for kSeparator; without line breaks
   std::size_t block_bytes = 1 << 20;  // about so many are handed out at once
 };
 
