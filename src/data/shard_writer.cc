@@ -116,8 +116,8 @@ void ShardWriter::start_shard() {
 void ShardWriter::end_shard() {
   AtomicFile index(shard_path(directory_, meta_.shards.size(), ".idx"));
   index.write(starts_.data(), starts_.size() * sizeof(uint64_t));
-  index.commit();
   file_->commit();
+  index.commit();
   file_.reset();
   meta_.shards.push_back({shard_tokens_, static_cast<int64_t>(starts_.size())});
   starts_.clear();

@@ -45,7 +45,7 @@ bool is_token_directory(const std::filesystem::path& directory);
 struct ShardOptions {
   int64_t vocab_size = 0;
   std::optional<int32_t> eos = {};  // put behind every document
-  std::string tokenizer;
+  std::string tokenizer = {};
   int64_t shard_tokens = int64_t{1} << 28;
   bool replace = false;  // a complete corpus that is already there
 };

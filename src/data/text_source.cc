@@ -47,11 +47,13 @@ std::string_view first_line(std::string_view text) {
   return end == text.npos ? text : text.substr(0, end + 1);
 }
 
-void split_at_blank_lines(std::string_view text, const TextSource::Part& part) {
+void split_at_blank_lines(const TextBlock& block, const TextSource::Part& part) {
+  const std::string_view text = block.bytes;
   std::size_t begin = 0, at = 0;
   while (at < text.size()) {
     const std::string_view line = first_line(text.substr(at));
-    if (is_blank_line(line)) {
+    const bool whole = (at > 0 || block.begins_line) && (line.ends_with('\n') || block.ends_file);
+    if (whole && is_blank_line(line)) {
       part(text.substr(begin, at - begin), true);
       begin = at + line.size();
     }
@@ -102,7 +104,7 @@ std::size_t TextSource::cut_of_text() const {
   const std::string_view text = waiting_;
   const std::size_t separator_size = options_.separator.size();
   const std::size_t last = options_.block_bytes - std::max<std::size_t>(2, separator_size), first = last / 2;
-  std::size_t cut = last;  // of what is not UTF-8
+  std::size_t cut = last;  // of what is only blank, or not UTF-8
   const auto find = [&](const auto& fits) {
     for (std::size_t at = last; at > first; --at) {
       if (!fits(at)) continue;
@@ -114,7 +116,9 @@ std::size_t TextSource::cut_of_text() const {
   find([&](std::size_t at) { return text[at - 1] == '\n' && !is_blank(text[at]); }) ||
       find([&](std::size_t at) { return text[at - 1] == '\n'; }) ||
       find([&](std::size_t at) { return !is_blank(text[at - 1]) && text[at] == ' ' && !is_blank(text[at + 1]); }) ||
-      find([&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80; });
+      find([&](std::size_t at) {
+        return !is_blank(text[at - 1]) && (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80;
+      });
   if (options_.split == Split::kSeparator) {
     // A separator that begins in front of the place and ends behind it stays whole.
     const std::size_t from = cut < separator_size ? 0 : cut - separator_size + 1;
@@ -165,14 +169,17 @@ bool TextSource::next(TextBlock& block) {
   block.bytes.assign(waiting_, 0, cut);
   block.file = file_;
   block.line = line_;
+  block.begins_line = begins_line_;
   block.ends_file = ends_file;
   block.bytes_done = files_done_bytes_ + source_->bytes_on_disk();
   waiting_.erase(0, cut);
+  if (cut > 0) begins_line_ = block.bytes.back() == '\n';
   line_ += std::count(block.bytes.begin(), block.bytes.end(), '\n');
   if (ends_file) {
     files_done_bytes_ += source_->bytes_on_disk();
     source_.reset();
     line_ = 1;
+    begins_line_ = true;
     ++file_;
   }
   return true;
@@ -185,7 +192,7 @@ void TextSource::split(const TextBlock& block, const Part& part) const {
       part(block.bytes, false);
       break;
     case Split::kBlankLines:
-      split_at_blank_lines(block.bytes, part);
+      split_at_blank_lines(block, part);
       break;
     case Split::kSeparator:
       split_at_separator(block.bytes, options_.separator, part);

@@ -31,7 +31,7 @@ struct TextBlock {
   std::string bytes;
   std::size_t file = 0;  // in TextSource::files()
   int64_t line = 1;      // number of its first line
-  bool ends_file = false;
+  bool begins_line = true, ends_file = false;
   int64_t bytes_done = 0;  // of bytes_total(), up to the end of this block
 };
 
@@ -70,6 +70,7 @@ class TextSource {
   std::size_t file_ = 0;                // that is read
   std::unique_ptr<ByteSource> source_;  // null: not opened yet
   std::string waiting_;                 // read, but not handed out
+  bool begins_line_ = true;             // does waiting_?
   int64_t line_ = 1;                    // number of the first line in waiting_
   int64_t files_done_bytes_ = 0;        // of the files before
 };
