@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "data/shards.h"
+#include "deltanet/error.h"
+
+namespace deltanet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+static_assert(std::endian::native == std::endian::little, "shards are little-endian and used as they are");
+
+bool is_shard_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "shard-";
+  if (!name.starts_with(kPrefix) || !(name.ends_with(".bin") || name.ends_with(".idx"))) return false;
+  const std::string_view number = std::string_view(name).substr(kPrefix.size(), name.size() - kPrefix.size() - 4);
+  return number.size() >= 5 && number.find_first_not_of("0123456789") == number.npos;
+}
+
+// First meta.json, for good: from then on the directory is unfinished until there is a new one.
+void remove_corpus(const fs::path& directory) {
+  if (fs::remove(directory / "meta.json")) sync_directory(directory);
+  std::vector<fs::path> shards;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (is_shard_name(entry.path().filename().string())) shards.push_back(entry.path());
+  }
+  for (const fs::path& shard : shards) fs::remove(shard);
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
+    : directory_(std::move(directory)), options_(options) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error("[write_shards] " + directory_.string() + ": " + what);
+  };
+  if (options_.vocab_size < 1)
+    refuse("vocab_size: given " + std::to_string(options_.vocab_size) + "; expected 1 or more");
+  if (options_.shard_tokens < 1) {
+    refuse("shard_tokens: given " + std::to_string(options_.shard_tokens) + "; expected 1 or more");
+  }
+  if (options_.eos && (*options_.eos < 0 || *options_.eos >= options_.vocab_size)) {
+    refuse("eos: given the id " + std::to_string(*options_.eos) + "; expected one below " +
+           std::to_string(options_.vocab_size));
+  }
+  if (!options_.replace && is_token_directory(directory_)) {
+    refuse("holds a corpus of tokens already; choose another directory or replace it");
+  }
+  try {
+    fs::create_directories(directory_);
+    remove_corpus(directory_);
+  } catch (const fs::filesystem_error& error) {
+    refuse(error.code().message());
+  }
+  remove_abandoned(directory_);
+  meta_.vocab_size = options_.vocab_size;
+  meta_.eos = options_.eos;
+  meta_.tokenizer = options_.tokenizer;
+}
+
+void ShardWriter::append(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= options_.vocab_size) {
+      throw Error("[write_shards] " + directory_.string() + ": given the id " + std::to_string(id) +
+                  "; expected 0 to " + std::to_string(options_.vocab_size - 1));
+    }
+  }
+  put(ids);
+}
+
+void ShardWriter::put(std::span<const int32_t> ids) {
+  while (!ids.empty()) {
+    if (!file_) start_shard();
+    if (!inside_document_) {
+      starts_.push_back(static_cast<uint64_t>(shard_tokens_));
+      inside_document_ = true;
+      ++documents_;
+    }
+    const auto count =
+        std::min<std::size_t>(ids.size(), static_cast<std::size_t>(options_.shard_tokens - shard_tokens_));
+    write_ids(ids.first(count));
+    ids = ids.subspan(count);
+    if (shard_tokens_ == options_.shard_tokens) end_shard();
+  }
+}
+
+void ShardWriter::write_ids(std::span<const int32_t> ids) {
+  for (const int32_t id : ids) meta_.largest_id = std::max(meta_.largest_id, id);
+  if (token_bytes(options_.vocab_size) == 2) {
+    const std::vector<uint16_t> narrow(ids.begin(), ids.end());
+    file_->write(narrow.data(), narrow.size() * sizeof(uint16_t));
+  } else {
+    file_->write(ids.data(), ids.size() * sizeof(int32_t));  // never negative: the same bits as u32
+  }
+  shard_tokens_ += static_cast<int64_t>(ids.size());
+  tokens_ += static_cast<int64_t>(ids.size());
+}
+
+void ShardWriter::end_document() {
+  if (!inside_document_) return;
+  if (options_.eos) put({&*options_.eos, 1});
+  inside_document_ = false;
+}
+
+void ShardWriter::start_shard() {
+  if (meta_.shards.size() == kMostShards) {
+    throw Error("[write_shards] " + directory_.string() + ": shard_tokens: given " +
+                std::to_string(options_.shard_tokens) + ", which makes more than " + std::to_string(kMostShards) +
+                " shards; expected more tokens in each");
+  }
+  file_.emplace(shard_path(directory_, meta_.shards.size(), ".bin"));
+}
+
+void ShardWriter::end_shard() {
+  AtomicFile index(shard_path(directory_, meta_.shards.size(), ".idx"));
+  index.write(starts_.data(), starts_.size() * sizeof(uint64_t));
+  file_->commit();
+  index.commit();
+  file_.reset();
+  meta_.shards.push_back({shard_tokens_, static_cast<int64_t>(starts_.size())});
+  starts_.clear();
+  shard_tokens_ = 0;
+}
+
+const ShardMeta& ShardWriter::finish() {
+  end_document();
+  if (file_) end_shard();
+  AtomicFile file(directory_ / "meta.json");
+  file.write(meta_to_json(meta_));
+  file.commit();
+  return meta_;
+}
+
+}  // namespace deltanet::data

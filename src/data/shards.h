@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "data/token_store.h"
+
+// A corpus of tokens on disk: a directory with
+//
+//   meta.json         what is in it; written last, so that an unfinished directory never looks complete
+//   shard-00000.bin   tokens, little-endian, two bytes each (vocabularies up to 65536) or four; the end of one file
+//   goes shard-00001.bin   on in the next, also inside a document
+//   ...
+//   shard-00000.idx   where documents start in shard-00000.bin: numbers of tokens, little-endian, eight bytes each
+//   ...
+
+namespace deltanet::data {
+
+inline constexpr std::size_t kMostShards = 100'000;  // as many as have names of one length
+
+struct ShardInfo {
+  int64_t tokens = 0, documents = 0;  // documents: that start in it
+};
+
+struct ShardMeta {
+  int64_t vocab_size = 0;
+  int32_t largest_id = -1;
+  std::optional<int32_t> eos;  // stands at the end of every document
+  std::string tokenizer;       // where it came from, for people
+  std::vector<ShardInfo> shards;
+
+  int64_t tokens() const;
+  int64_t documents() const;
+};
+
+// True if the directory holds a complete corpus of tokens.
+bool is_token_directory(const std::filesystem::path& directory);
+
+struct ShardOptions {
+  int64_t vocab_size = 0;
+  std::optional<int32_t> eos = {};  // put behind every document
+  std::string tokenizer = {};
+  int64_t shard_tokens = int64_t{1} << 28;
+  bool replace = false;  // a complete corpus that is already there
+};
+
+// Writes such a directory, document after document. Without finish() there is no meta.json.
+class ShardWriter {
+ public:
+  // Makes the directory, and removes what an unfinished run left there.
+  ShardWriter(std::filesystem::path directory, const ShardOptions& options);
+
+  void append(std::span<const int32_t> ids);  // to the open document; an Error for ids outside the vocabulary
+  void end_document();                        // a document without tokens leaves nothing behind
+  // Ends the last document and completes the directory.
+  const ShardMeta& finish();
+
+  int64_t tokens() const { return tokens_; }
+  int64_t documents() const { return documents_; }
+
+ private:
+  void put(std::span<const int32_t> ids);
+  void write_ids(std::span<const int32_t> ids);
+  void start_shard();
+  void end_shard();
+
+  std::filesystem::path directory_;
+  ShardOptions options_;
+  ShardMeta meta_;
+  std::optional<AtomicFile> file_;  // of the open shard
+  int64_t shard_tokens_ = 0;        // in it
+  std::vector<uint64_t> starts_;    // in it
+  bool inside_document_ = false;
+  int64_t tokens_ = 0, documents_ = 0;
+};
+
+// Reads such a directory, mapped into memory. Sizes, counts and starts of documents are checked here; the ids that
+// read() copies are checked as they are copied, so that damaged data never reach a model.
+class ShardStore final : public TokenStore {
+ public:
+  explicit ShardStore(const std::filesystem::path& directory);
+
+  const ShardMeta& meta() const { return meta_; }
+
+  int64_t size() const override { return begins_.back(); }
+  int32_t largest_id() const override { return meta_.largest_id; }
+  std::string name() const override { return directory_.string(); }
+  std::string place(int64_t token) const override;
+  void read(int64_t begin, int64_t end, int32_t* ids) const override;
+  std::vector<int64_t> document_starts(int64_t begin, int64_t end) const override;
+
+ private:
+  struct Shard {
+    MappedFile tokens, starts;
+    std::span<const uint64_t> document_starts() const;
+  };
+  void check_shard(const Shard& shard, const ShardInfo& info, bool first) const;
+  std::size_t shard_of(int64_t token) const;
+
+  std::filesystem::path directory_;
+  ShardMeta meta_;
+  std::vector<Shard> shards_;
+  std::vector<int64_t> begins_;  // of each shard in the corpus; then the size of it all
+};
+
+// Names and widths that reading and writing share.
+std::filesystem::path shard_path(const std::filesystem::path& directory, std::size_t shard, const char* extension);
+std::size_t token_bytes(int64_t vocab_size);  // 2 or 4
+
+// meta.json.
+std::string meta_to_json(const ShardMeta& meta);
+ShardMeta meta_from_json(std::string_view text, const std::string& name);
+
+}  // namespace deltanet::data

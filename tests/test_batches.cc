@@ -1,0 +1,212 @@
+// Batches: every sample once per epoch, in an order that depends on seed and epoch alone; the same batch however it is
+// divided; sequences and targets that respect documents where asked.
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "data/batches.h"
+#include "data/permutation.h"
+#include "temporary_directory.h"
+
+namespace deltanet::test {
+namespace {
+
+using data::Batch;
+using data::BatchOptions;
+using data::BatchPlan;
+using data::memory_store;
+using data::Permutation;
+using data::TokenStore;
+
+#define EXPECT_ERROR_HAS(call, part)                                             \
+  do {                                                                           \
+    const std::string error = error_of([&] { call; });                           \
+    EXPECT_NE(error.find(part), std::string::npos) << "the error is: " << error; \
+  } while (false)
+
+// Token i is i, so that a token tells its place.
+std::shared_ptr<const TokenStore> counting(int64_t size, std::vector<int64_t> starts = {0}) {
+  std::vector<int32_t> ids(static_cast<std::size_t>(size));
+  std::iota(ids.begin(), ids.end(), 0);
+  return memory_store(std::move(ids), std::move(starts), "counting");
+}
+
+std::vector<int64_t> order_of(int64_t size, uint64_t seed, uint64_t stream) {
+  std::vector<int64_t> order;
+  const Permutation permutation(size, seed, stream);
+  for (int64_t i = 0; i < size; ++i) order.push_back(permutation(i));
+  return order;
+}
+
+RC_GTEST_PROP(Permutation, TakesEveryValueOnce, ()) {
+  const int64_t size = *rc::gen::inRange<int64_t>(1, 3000);
+  const std::vector<int64_t> order = order_of(size, *rc::gen::arbitrary<uint64_t>(), *rc::gen::arbitrary<uint64_t>());
+  const std::set<int64_t> values(order.begin(), order.end());
+  RC_ASSERT(static_cast<int64_t>(values.size()) == size);
+  RC_ASSERT(*values.begin() == 0);
+  RC_ASSERT(*values.rbegin() == size - 1);
+}
+
+TEST(Permutation, DependsOnSeedAndStream) {
+  const auto order = order_of(1000, 1, 0);
+  EXPECT_EQ(order, order_of(1000, 1, 0));
+  EXPECT_NE(order, order_of(1000, 1, 1));
+  EXPECT_NE(order, order_of(1000, 1, uint64_t{1} << 32));
+  EXPECT_NE(order, order_of(1000, 2, 0));
+  EXPECT_NE(order, order_of(1000, 1 + (uint64_t{1} << 32), 0));
+}
+
+TEST(Permutation, LooksRandom) {
+  // Mean distance of neighbours and of fixed points: n/3 and 1 for random orders.
+  constexpr int64_t kSize = 10000;
+  double distance = 0, fixed = 0;
+  constexpr int kOrders = 20;
+  for (int stream = 0; stream < kOrders; ++stream) {
+    const auto order = order_of(kSize, 7, static_cast<uint64_t>(stream));
+    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+      distance += std::abs(static_cast<double>(order[i + 1] - order[i])) / (kSize - 1) / kOrders;
+      fixed += (order[i] == static_cast<int64_t>(i)) / static_cast<double>(kOrders);
+    }
+  }
+  EXPECT_NEAR(distance, kSize / 3.0, kSize * 0.01);
+  EXPECT_NEAR(fixed, 1.0, 1.0);
+}
+
+TEST(Permutation, AllOrdersOfThreeAppear) {
+  std::set<std::vector<int64_t>> orders;
+  for (uint64_t stream = 0; stream < 200; ++stream) orders.insert(order_of(3, 5, stream));
+  EXPECT_EQ(orders.size(), 6u);
+}
+
+TEST(Permutation, LargeSizesWork) {
+  const int64_t size = (int64_t{1} << 40) + 12345;
+  const Permutation permutation(size, 3, 4);
+  std::set<int64_t> values;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const int64_t value = permutation(size - 1 - i);
+    EXPECT_TRUE(value >= 0 && value < size);
+    values.insert(value);
+  }
+  EXPECT_EQ(values.size(), 1000u);
+}
+
+TEST(BatchPlan, SamplesCoverTheTokensOncePerEpoch) {
+  for (const bool shuffle : {true, false}) {
+    const BatchPlan plan(counting(1003), {.sequence_length = 10, .seed = 3, .shuffle = shuffle});
+    const int64_t n = plan.samples_per_epoch();
+    EXPECT_EQ(n, 100);
+    std::vector<std::vector<int32_t>> epochs;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      Batch batch = plan.samples(epoch * n, (epoch + 1) * n);
+      epochs.push_back(batch.ids);
+      for (std::size_t i = 0; i < batch.ids.size(); ++i) EXPECT_EQ(batch.targets[i], batch.ids[i] + 1);
+      std::sort(batch.ids.begin(), batch.ids.end());
+      for (int32_t i = 0; i < 1000; ++i) ASSERT_EQ(batch.ids[static_cast<std::size_t>(i)], i);
+    }
+    EXPECT_EQ(epochs[0] != epochs[1] && epochs[1] != epochs[2] && epochs[0] != epochs[2], shuffle);
+  }
+}
+
+TEST(BatchPlan, TheLastTokenIsPredictedToo) {
+  for (const int64_t size : {11, 20, 21}) {
+    const BatchPlan plan(counting(size), {.sequence_length = 10, .shuffle = false});
+    EXPECT_EQ(plan.samples_per_epoch(), (size - 1) / 10);
+    EXPECT_EQ(plan.samples(0, plan.samples_per_epoch()).targets.back(), size - 1 - (size - 1) % 10);
+  }
+}
+
+TEST(BatchPlan, BatchesAreTheSameForAnyNumberOfRanks) {
+  const BatchPlan plan(counting(1003), {.sequence_length = 7, .batch_size = 12, .seed = 9});
+  for (const int64_t b : {0, 1, 11, 12, 57}) {  // also across the end of an epoch
+    const Batch whole = plan.batch(b);
+    EXPECT_EQ(whole.ids.size(), 12u * 7);
+    for (const int ranks : {1, 2, 3, 5, 12, 16}) {
+      std::vector<int32_t> ids, targets;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Batch part = plan.batch(b, rank, ranks);
+        ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+        targets.insert(targets.end(), part.targets.begin(), part.targets.end());
+        EXPECT_EQ(part.offsets.back(), static_cast<int64_t>(part.ids.size()));
+        EXPECT_LE(std::abs(static_cast<int>(part.ids.size() / 7) * ranks - 12), ranks);
+      }
+      EXPECT_EQ(ids, whole.ids);
+      EXPECT_EQ(targets, whole.targets);
+    }
+  }
+}
+
+TEST(BatchPlan, ResumesAtAnySample) {
+  const BatchOptions options{.sequence_length = 7, .batch_size = 5, .seed = 4};
+  const BatchPlan plan(counting(500), options);
+  const Batch all = plan.samples(0, 200);
+  const BatchPlan later(counting(500), options);  // another process
+  const Batch rest = later.samples(123, 200);
+  EXPECT_EQ(rest.ids, std::vector<int32_t>(all.ids.begin() + 123 * 7, all.ids.end()));
+  const Batch other = BatchPlan(counting(500), {.sequence_length = 7, .batch_size = 5, .seed = 5}).samples(0, 200);
+  EXPECT_NE(other.ids, all.ids);
+}
+
+TEST(BatchPlan, DocumentsBecomeSequences) {
+  //                                    sample 0: [0,5)  sample 1: [5,10)  sample 2: [10,15)
+  const auto store = counting(16, {0, 2, 3, 5, 10, 12, 15});
+  BatchOptions options{.sequence_length = 5, .shuffle = false};
+  const std::vector<int64_t> per_sample = {0, 5, 10, 15}, per_document = {0, 2, 3, 5, 10, 12, 15};
+  const std::vector<int32_t> ids = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+  const std::vector<int32_t> next = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const std::vector<int32_t> masked = {1, -100, -100, 4, -100, 6, 7, 8, 9, -100, 11, -100, 13, 14, -100};
+  for (const bool boundaries : {false, true}) {
+    for (const bool mask : {false, true}) {
+      options.document_boundaries = boundaries;
+      options.mask_boundaries = mask;
+      const Batch batch = BatchPlan(store, options).samples(0, 3);
+      EXPECT_EQ(batch.ids, ids);
+      EXPECT_EQ(batch.targets, mask ? masked : next);
+      EXPECT_EQ(batch.offsets, boundaries ? per_document : per_sample);
+    }
+  }
+}
+
+TEST(BatchPlan, TooFewTokensAreAnErrorWithBothNumbers) {
+  EXPECT_ERROR_HAS(BatchPlan(counting(0), {.sequence_length = 4}), "counting: given no tokens");
+  EXPECT_ERROR_HAS(BatchPlan(counting(4), {.sequence_length = 4}), "given 4 tokens; expected at least 5");
+  EXPECT_EQ(BatchPlan(counting(5), {.sequence_length = 4}).samples_per_epoch(), 1);
+  EXPECT_ERROR_HAS(BatchPlan(counting(5), {.sequence_length = 0}), "sequence_length: given 0");
+  EXPECT_ERROR_HAS(BatchPlan(counting(5), {.sequence_length = 1, .batch_size = 0}), "batch_size: given 0");
+  const BatchPlan plan(counting(5), {.sequence_length = 1});
+  EXPECT_ERROR_HAS(plan.batch(-1), "batch: given -1");
+  EXPECT_ERROR_HAS(plan.batch(0, 2, 2), "rank: given 2; expected 0 to 1");
+  EXPECT_ERROR_HAS(plan.samples(3, 2), "begin of samples: given 3");
+}
+
+TEST(TokenStore, PartsAndSplits) {
+  const auto store = counting(1000, {0, 10, 890, 903, 950});
+  const auto part = part_of(store, 5, 900);
+  std::vector<int32_t> ids(2);
+  part->read(5, 7, ids.data());
+  EXPECT_EQ(ids, (std::vector<int32_t>{10, 11}));
+  EXPECT_EQ(part->document_starts(0, 895), (std::vector<int64_t>{5, 885}));
+  EXPECT_EQ(part->place(5), "counting: token 10");
+  EXPECT_ERROR_HAS(part->read(890, 896, ids.data()), "given tokens 890 to 896; expected a part of 0 to 895");
+  EXPECT_ERROR_HAS(part_of(store, 5, 1001), "counting: given tokens 5 to 1001");
+
+  const auto near = split_store(store, 0.1);  // at the start of a document
+  EXPECT_EQ(near.train->size(), 903);
+  EXPECT_EQ(near.valid->size(), 97);
+  const auto none = split_store(store, 0.5);
+  EXPECT_EQ(none.train->size(), 500);
+  EXPECT_ERROR_HAS(split_store(store, 1.0), "fraction: given 1.0");
+  EXPECT_ERROR_HAS(split_store(store, 0.0), "fraction: given 0.0");
+}
+
+TEST(TokenStore, IdsOutsideTheVocabularyAreNamed) {
+  const auto store = memory_store({1, 2, 300, 4}, {0}, "ids");
+  EXPECT_ERROR_HAS(check_vocabulary(*store, 256), "ids: token 2: given the id 300; expected ids below 256");
+  EXPECT_NO_THROW(check_vocabulary(*store, 301));
+  EXPECT_NO_THROW(check_vocabulary(*part_of(store, 0, 2), 256));
+}
+
+}  // namespace
+}  // namespace deltanet::test

@@ -1,0 +1,211 @@
+// Text sources: documents come out as they are in the files, whatever the size of the blocks and the packing; what is
+// wrong with a file is said with its name and line.
+
+#include <gtest/gtest.h>
+
+#include "data/text_source.h"
+#include "temporary_directory.h"
+
+namespace deltanet::test {
+namespace {
+
+using data::Split;
+using data::TextBlock;
+using data::TextOptions;
+using data::TextSource;
+using Documents = std::vector<std::string>;
+
+const std::filesystem::path kGolden = std::filesystem::path(DELTANET_SOURCE_DIR) / "tests/golden/text";
+
+#define EXPECT_ERROR_HAS(call, part)                                             \
+  do {                                                                           \
+    const std::string error = error_of([&] { call; });                           \
+    EXPECT_NE(error.find(part), std::string::npos) << "the error is: " << error; \
+  } while (false)
+
+// All documents that have text.
+Documents read_all(const std::vector<std::string>& inputs, const TextOptions& options = {}) {
+  TextSource source(inputs, options);
+  Documents documents;
+  std::string open;
+  TextBlock block;
+  int64_t done = 0;
+  while (source.next(block)) {
+    EXPECT_LE(done, block.bytes_done);
+    done = block.bytes_done;
+    source.split(block, [&](std::string_view text, bool ends_document) {
+      open += text;
+      if (!ends_document) return;
+      if (!open.empty()) documents.push_back(open);
+      open.clear();
+    });
+  }
+  EXPECT_TRUE(open.empty()) << "the last document has no end";
+  EXPECT_EQ(done, source.bytes_total());
+  return documents;
+}
+
+std::string numbers_text() {
+  std::string text;
+  for (int i = 0; i < 50000; ++i) {
+    text += std::to_string(i % 97) + " squared is " + std::to_string(i % 97 * (i % 97)) + "\n";
+  }
+  return text;
+}
+
+constexpr std::size_t kBlockSizes[] = {20, 21, 23, 64, 1000, 1 << 20};
+
+TEST(TextSource, AFileIsOneDocumentForAllBlockSizes) {
+  const TemporaryDirectory directory;
+  const std::string text = "Ein Satz.\n\n  Noch einer, etwas länger.\r\n" + std::string(300, 'x') + "\n äöü ohne Ende";
+  put(directory / "a.txt", text);
+  for (const std::size_t size : kBlockSizes) {
+    EXPECT_EQ(read_all({directory / "a.txt"}, {.block_bytes = size}), Documents{text}) << size;
+  }
+}
+
+TEST(TextSource, BlocksOfTextEndAtLinesAndBetweenCharacters) {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += "a line of words\n";
+  put(directory / "lines.txt", lines);
+  std::string umlauts;
+  for (int i = 0; i < 200; ++i) umlauts += "ä";
+  put(directory / "umlauts.txt", umlauts);
+  put(directory / "words.txt", std::string(90, 'x') + " word word word " + std::string(100, 'x'));
+  const auto blocks = [&](const std::string& name) {
+    TextSource source({directory / name}, {.block_bytes = 101});
+    std::vector<TextBlock> found(1);
+    while (source.next(found.back())) found.emplace_back();
+    found.pop_back();
+    return found;
+  };
+  int64_t line = 1;
+  for (const TextBlock& block : blocks("lines.txt")) {
+    EXPECT_EQ(block.line, line);
+    EXPECT_TRUE(block.bytes.ends_with("\n") || block.ends_file);
+    EXPECT_LE(block.bytes.size(), 101u);
+    line += std::count(block.bytes.begin(), block.bytes.end(), '\n');
+  }
+  EXPECT_EQ(line, 201);
+  for (const TextBlock& block : blocks("umlauts.txt")) EXPECT_EQ(block.bytes.size() % 2, 0u);
+  EXPECT_EQ(blocks("words.txt")[1].bytes.substr(0, 5), " word");
+}
+
+TEST(TextSource, BlankLinesSplit) {
+  const TemporaryDirectory directory;
+  put(directory / "a.txt", "\n\none\nstill one\n\n\n \t\r\ntwo\n  indented\r\n\r\nthree");
+  const Documents expected = {"one\nstill one\n", "two\n  indented\r\n", "three"};
+  for (const std::size_t size : kBlockSizes) {
+    EXPECT_EQ(read_all({directory / "a.txt"}, {.split = Split::kBlankLines, .block_bytes = size}), expected) << size;
+  }
+}
+
+TEST(TextSource, SeparatorsSplitAndAreNeverCut) {
+  const TemporaryDirectory directory;
+  std::string text;
+  Documents expected;
+  for (int i = 1; i < 60; ++i) {
+    expected.push_back(std::string(static_cast<std::size_t>(i), 'a') + "\n");
+    text += expected.back() + "<|end|>";
+  }
+  put(directory / "a.txt", text);
+  for (const std::size_t size : kBlockSizes) {
+    const TextOptions options{.split = Split::kSeparator, .separator = "<|end|>", .block_bytes = size};
+    EXPECT_EQ(read_all({directory / "a.txt"}, options), expected) << size;
+  }
+  EXPECT_ERROR_HAS(TextSource({directory / "a.txt"}, {.split = Split::kSeparator}), "separator: given \"\"");
+  EXPECT_ERROR_HAS(TextSource({directory / "a.txt"}, {.block_bytes = 3}), "block_bytes: given 3");
+}
+
+TEST(TextSource, JsonLinesAreDocuments) {
+  const TemporaryDirectory directory;
+  const std::string longest(5000, 'y');
+  put(directory / "a.jsonl",
+      "{\"text\": \"one\\nline\"}\n\n{\"id\": 7, \"text\": \"zwei \\u00e4\"}\r\n{\"text\": \"\"}\n{\"text\": \"" +
+          longest + "\"}\n{\"text\": \"last\"}");
+  for (const std::size_t size : kBlockSizes) {
+    EXPECT_EQ(read_all({directory / "a.jsonl"}, {.block_bytes = size}),
+              (Documents{"one\nline", "zwei ä", longest, "last"}))
+        << size;
+  }
+  put(directory / "b.ndjson", "{\"body\": \"b\"}\n");
+  EXPECT_EQ(read_all({directory / "b.ndjson"}, {.field = "body"}), Documents{"b"});
+}
+
+TEST(TextSource, BadJsonIsNamedByFileAndLine) {
+  const TemporaryDirectory directory;
+  const std::string good = "{\"text\": \"a document of some words\"}\n", name = (directory / "a.jsonl").string();
+  const auto error_for = [&](const std::string& line) {
+    put(directory / "a.jsonl", good + good + "\n" + line + "\n" + good);
+    // Blocks of a line or two: the number must survive them.
+    return error_of([&] { read_all({name}, {.block_bytes = 40}); });
+  };
+  for (const char* line : {"{\"text\": \"x\"", "{\"text\": \"x\"} {}", "nonsense", "{\"text\": \"\xff\"}",
+                           "{\"text\": 3}", "{\"other\": \"x\"}", "[\"text\"]", "{}", "{\"text\": null}"}) {
+    const std::string error = error_for(line);
+    EXPECT_NE(error.find(name + ": line 4"), std::string::npos) << line << ": " << error;
+  }
+  EXPECT_EQ(error_for(good), "");
+  EXPECT_ERROR_HAS(read_all({(directory / "a.jsonl").string()}, {.field = "body"}),
+                   "line 1: given the fields \"text\"; expected an object with a text in \"body\"");
+}
+
+TEST(TextSource, PackedFilesReadAsPlainOnes) {
+  const std::string text = numbers_text();
+  for (const char* name : {"numbers.txt.gz", "numbers.txt.zst"}) {
+    EXPECT_TRUE(read_all({(kGolden / name).string()}) == Documents{text}) << name;
+    const TemporaryDirectory directory;  // several members in one file
+    put(directory / name, contents(kGolden / name) + contents(kGolden / name));
+    EXPECT_TRUE(read_all({(directory / name).string()}) == Documents{text + text}) << name;
+  }
+  EXPECT_EQ(read_all({(kGolden / "two.jsonl.gz").string()}), (Documents{"first", "second\nline"}));
+}
+
+TEST(TextSource, DamagedPackedFilesAreErrors) {
+  const TemporaryDirectory directory;
+  for (const std::string suffix : {".gz", ".zst"}) {
+    const std::string packed = contents(kGolden / ("numbers.txt" + suffix));
+    const std::string path = (directory / ("a.txt" + suffix)).string();
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{9}, packed.size() / 2, packed.size() - 1}) {
+      put(path, packed.substr(0, size));
+      EXPECT_ERROR_HAS(read_all({path}), path + ": given ");
+      EXPECT_ERROR_HAS(read_all({path}), "end too early");
+      EXPECT_ERROR_HAS(read_all({path}), "(in line ");
+    }
+    std::string changed = packed;
+    changed[changed.size() / 2] ^= 0x55;
+    put(path, changed);
+    EXPECT_ERROR_HAS(read_all({path}), path + ": given damaged");
+    put(path, packed + "garbage");
+    EXPECT_ERROR_HAS(read_all({path}), path + ": given ");
+    put(path, "no packed data at all");
+    EXPECT_ERROR_HAS(read_all({path}), path + ": given damaged");
+  }
+}
+
+TEST(TextSource, DirectoriesAreReadByName) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "sub");
+  put(directory / "b.txt", "b");
+  put(directory / "a.jsonl", "{\"text\": \"a\"}\n");
+  put(directory / "sub/c.md", "c");
+  put(directory / "ignored.bin", "x");
+  put(directory / ".hidden.txt", "x");
+  EXPECT_EQ(read_all({directory.path().string()}), (Documents{"a", "b", "c"}));
+  EXPECT_EQ(read_all({directory / "b.txt", directory / "ignored.bin", directory / "b.txt"}),
+            (Documents{"b", "x", "b"}));
+}
+
+TEST(TextSource, NothingToReadIsAnError) {
+  const TemporaryDirectory directory;
+  EXPECT_ERROR_HAS(TextSource(std::vector<std::string>{}), "inputs: given none");
+  EXPECT_ERROR_HAS(TextSource({directory / "none.txt"}), "none.txt: does not exist");
+  EXPECT_ERROR_HAS(TextSource({directory.path().string()}), "given a directory without such files");
+  put(directory / "empty.txt", "");
+  EXPECT_EQ(read_all({directory / "empty.txt"}), Documents{});
+}
+
+}  // namespace
+}  // namespace deltanet::test
