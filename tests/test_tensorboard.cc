@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "temporary_directory.h"
 #include "train/metrics.h"
@@ -85,7 +86,10 @@ TEST(Metrics, ResumingDropsWhatCameAfterTheCheckpoint) {
   MetricsFile file(path, 3);
   const std::string line = metrics_line({.step = 1, .loss = 1.0, .val_loss = 0.5});
   EXPECT_EQ(contents(path), all.substr(0, 3 * line.size()));
-  file.append({.step = 4, .loss = std::numeric_limits<double>::quiet_NaN()});
+  Metrics bad;
+  bad.step = 4;
+  bad.loss = std::numeric_limits<double>::quiet_NaN();
+  file.append(bad);
   EXPECT_TRUE(
       contents(path).ends_with("{\"step\":4,\"loss\":null,\"lr\":0.0,\"grad_norm\":0.0,\"tokens\":0,\"tokens_per_"
                                "second\":0.0,\"bad_steps\":0}\n"));
