@@ -15,6 +15,7 @@
 #include "cli/bench_measure.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "cli/processes.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
 #include "train/train_run.h"
@@ -146,12 +147,15 @@ int run(const Settings& settings) {
   const TrainConfig config = config_of(settings);
   validate(config);
   const std::unique_ptr<Communicator> processes = make_communicator();
-  const TrainingData data = load_training_data(config, config.model_config().vocab_size);
-  catch_signals();
   TrainResult result;
-  {
+  try {
+    const TrainingData data = load_training_data(config, config.model_config().vocab_size);
+    catch_signals();
     Screen screen(config);
     result = run_training(config, data, settings.resume, screen, stop_requested, *processes);
+  } catch (const std::exception& error) {
+    processes->fail(error.what());  // others would wait for this one forever
+    throw;
   }
   if (processes->rank() != 0) return 0;
   if (result.interrupted) {

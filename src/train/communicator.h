@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace deltanet {
@@ -25,10 +26,12 @@ class Communicator {
   // `all` of rank 0 the parts that each has in `mine`.
   virtual void all_gather(float* values, const std::vector<int64_t>& begins) = 0;
   virtual void gather(const float* mine, float* all, const std::vector<int64_t>& begins) = 0;
+
+  // Ends all processes because this one cannot go on, with a message; returns where there is no other.
+  virtual void fail(const std::string& message) = 0;
 };
 
-// The processes that MPI started together, where the build has MPI and there are several; else this process alone.
-std::unique_ptr<Communicator> make_communicator();
+// This process alone.
 std::unique_ptr<Communicator> single_process();
 
 }  // namespace deltanet

@@ -115,7 +115,8 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
                     .grad_norm = report.grad_norm,
                     .tokens = report.step * config.batch_size * config.sequence_length,
                     .tokens_per_second = tokens_per_step * static_cast<double>(timed_steps) / watch.seconds(),
-                    .bad_steps = trainer.state().bad_steps};
+                    .bad_steps = trainer.state().bad_steps,
+                    .val_loss = {}};
     interrupted = asked_to_stop(stop, processes);
     if (data.held_out && is_due(report.step, config.eval_every)) metrics.val_loss = trainer.evaluate(*data.held_out);
     const bool logs = metrics.val_loss || is_due(report.step, config.log_every);
