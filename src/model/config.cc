@@ -236,6 +236,9 @@ struct Size {
 constexpr Size kSizes[] = {
     {"340m", 1024, 8, 24, 128, 128, 32000},
     {"1b", 1792, 14, 24, 128, 120, 32000},
+    // Models of bytes for a laptop; not in the paper.
+    {"5m", 256, 4, 6, 64, 64, 256},
+    {"25m", 512, 4, 7, 128, 128, 256},
 };
 
 const Size& find_size(std::string_view name, std::string_view whole) {

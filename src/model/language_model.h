@@ -56,10 +56,11 @@ class LanguageModel {
                             std::span<const int64_t> offsets, float scale, Keep keep, float* dmatrices, float* dvectors,
                             const std::function<void(const GradientRange&)>& done = {});
 
+  // Makes room for passes of up to this many rows, which otherwise the first of them does.
+  void plan(int64_t rows, Keep keep);
   int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
 
  private:
-  void plan(int64_t rows, Keep keep);
   Pass check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const;
   Pass check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
                           std::span<const int64_t> offsets, const State* state) const;

@@ -6,41 +6,17 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/file.h"
 #include "deltanet/error.h"
 #include "model/checkpoint.h"
 #include "model/generate.h"
 #include "model/language_model.h"
+#include "model/save_weights.h"
 #include "nn/cross_entropy.h"
 
 namespace deltanet {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What belongs to a checkpoint besides its weights and config.json; carried along when it is saved elsewhere.
-constexpr const char* kCompanions[] = {"tokenizer.json",          "tokenizer.model",        "tokenizer_config.json",
-                                       "special_tokens_map.json", "generation_config.json", "added_tokens.json"};
-
-std::map<std::string, std::string> read_companions(const fs::path& directory) {
-  constexpr int64_t kLargest = int64_t{256} << 20;
-  std::map<std::string, std::string> files;
-  for (const char* name : kCompanions) {
-    if (fs::exists(directory / name)) files[name] = read_file(directory / name, kLargest);
-  }
-  return files;
-}
-
-DType save_dtype(const std::string& name) {
-  if (name == "f32") return DType::kF32;
-  if (name == "bf16") return DType::kBf16;
-  if (name == "f16") return DType::kF16;
-  throw Error("[save] dtype: given \"" + name + "\"; expected f32, bf16 or f16");
-}
-
-std::string torch_dtype(DType dtype) {
-  return dtype == DType::kF32 ? "float32" : dtype == DType::kBf16 ? "bfloat16" : "float16";
-}
 
 int64_t count_targets(std::span<const int32_t> targets) {
   return static_cast<int64_t>(targets.size()) - std::count(targets.begin(), targets.end(), nn::kIgnoredLabel);
@@ -171,29 +147,9 @@ std::span<const float> Model::gradient(std::string_view name) const {
 }
 
 void Model::save(const std::string& directory, const SaveOptions& options) const {
-  const DType dtype = save_dtype(options.dtype);
-  const Weights& weights = *impl_->weights;
-  std::vector<StoredTensor> tensors;
-  std::vector<std::vector<float>> copies;  // of matrices that are not float32 here
-  for (const Parameter& parameter : impl_->layout->parameters()) {
-    const float* values = parameter.is_matrix ? weights.matrices() : weights.vectors();
-    if (values) {
-      values += parameter.offset;
-    } else {
-      copies.emplace_back(static_cast<std::size_t>(parameter.size));
-      weights.copy_values(parameter, copies.back().data(), impl_->threads);
-      values = copies.back().data();
-    }
-    tensors.push_back({.name = parameter.name,
-                       .dtype = DType::kF32,
-                       .shape = parameter.shape,
-                       .data = reinterpret_cast<const std::byte*>(values),
-                       .bytes = parameter.size * static_cast<int64_t>(sizeof(float))});
-  }
-  CheckpointOptions checkpoint{.dtype = dtype, .max_shard_bytes = options.max_shard_bytes};
-  if (!impl_->source.empty()) checkpoint.others = read_companions(impl_->source);
-  checkpoint.others["config.json"] = config_text(impl_->layout->config(), torch_dtype(dtype));
-  write_checkpoint(directory, tensors, checkpoint);
+  save_weights(*impl_->weights, directory, options,
+               impl_->source.empty() ? std::map<std::string, std::string>() : read_companions(impl_->source),
+               impl_->threads);
 }
 
 // ---- Session

@@ -45,7 +45,8 @@ void AdamW::step(float* parameters, const float* gradients, float grad_scale, do
 double squared_norm(const float* values, int64_t count, int threads) {
   std::vector<double> sums(static_cast<std::size_t>((count + kBlock - 1) / kBlock));
   parallel_blocks(threads, count, kBlock, [&](int64_t begin, int64_t end) {
-    sums[static_cast<std::size_t>(begin / kBlock)] = simd::kernels().optimizer.sum_of_squares(end - begin, values + begin);
+    sums[static_cast<std::size_t>(begin / kBlock)] =
+        simd::kernels().optimizer.sum_of_squares(end - begin, values + begin);
   });
   double total = 0;
   for (const double sum : sums) total += sum;

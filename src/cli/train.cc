@@ -1,0 +1,186 @@
+// `deltanet train`: trains a language model from a config file or a recipe.
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/bench_measure.h"
+#include "cli/command.h"
+#include "cli/model_options.h"
+#include "cli/processes.h"
+#include "cli/terminal.h"
+#include "deltanet/error.h"
+#include "train/train_run.h"
+
+namespace deltanet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// ---- interruption
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+// The first signal lets the step finish and be saved; a second one leaves at once.
+void on_signal(int number) {
+  if (stop_requested.exchange(true)) _exit(128 + number);
+  constexpr char kText[] = "\nfinishing this step and saving; once more to leave at once\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof kText - 1);
+}
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
+}
+
+// ---- the screen
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(seconds);
+  if (s >= 86400) return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
+  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
+  return fmt::format("{}m{:02}s", s / 60, s % 60);
+}
+
+// On a terminal one line that is written over and a line for each evaluation; otherwise a line for each logged step.
+class Screen final : public TrainObserver {
+ public:
+  explicit Screen(const TrainConfig& config) : config_(config), is_terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+  void started(const Trainer& trainer, const TrainingData& data) override {
+    const Config& model = trainer.layout().config();
+    const MemoryPlan& memory = trainer.memory();
+    const int64_t samples = data.train->samples_per_epoch();
+    print_table(
+        {{"model", fmt::format("{}, {} parameters, vocabulary {}", model.row.empty() ? model.model_type : model.row,
+                               grouped_text(trainer.layout().parameter_count()), grouped_text(model.vocab_size))},
+         {"data",
+          fmt::format("{} sequences of {} tokens, {:.3g} epochs", grouped_text(samples), config_.sequence_length,
+                      static_cast<double>(config_.steps * config_.batch_size) / static_cast<double>(samples))},
+         {"steps", fmt::format("{} of {} x {} tokens, from step {}", grouped_text(config_.steps), config_.batch_size,
+                               config_.sequence_length, trainer.state().step)},
+         {"memory",
+          fmt::format("{} = weights {} + gradients {} + moments {} + activations {}; available {}",
+                      gigabytes(memory.total()), gigabytes(memory.weights), gigabytes(memory.gradients),
+                      gigabytes(memory.moments), gigabytes(memory.activations), gigabytes(available_memory()))},
+         {"folder", config_.out}});
+    std::fflush(stdout);
+  }
+
+  void stepped(const Metrics& metrics) override { progress_.show(line(metrics)); }
+
+  void logged(const Metrics& metrics) override {
+    if (!is_terminal_ || metrics.val_loss) print(line(metrics));
+  }
+
+  void saved(const fs::path& checkpoint) override { print("saved " + checkpoint.string()); }
+
+ private:
+  std::string line(const Metrics& metrics) const {
+    const double tokens =
+        static_cast<double>((config_.steps - metrics.step) * config_.batch_size * config_.sequence_length);
+    std::string text = fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  norm {:.3g}  {:.0f} tokens/s  left {}",
+                                   metrics.step, config_.steps, metrics.loss, metrics.lr, metrics.grad_norm,
+                                   metrics.tokens_per_second, duration_text(tokens / metrics.tokens_per_second));
+    if (metrics.bad_steps > 0) text += fmt::format("  skipped {}", metrics.bad_steps);
+    if (metrics.val_loss) {
+      text += fmt::format("  val_loss {:.4f}  perplexity {:.2f}", *metrics.val_loss, std::exp(*metrics.val_loss));
+    }
+    return text;
+  }
+  void print(const std::string& text) {
+    progress_.clear();
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+  }
+
+  const TrainConfig& config_;
+  bool is_terminal_;
+  Progress progress_;
+};
+
+// ---- the command
+
+struct Settings {
+  std::string file, preset, data, out;
+  std::optional<int64_t> steps;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> assignments;
+  bool resume = false;
+};
+
+// Later ones count: the recipe, or the config of the folder that is resumed; the file; options; --set.
+TrainConfig config_of(const Settings& settings) {
+  TrainConfig config;
+  const fs::path before = fs::path(settings.out) / "config.toml";
+  if (!settings.preset.empty()) {
+    config = recipe(settings.preset);
+  } else if (settings.resume && settings.file.empty() && !settings.out.empty() && fs::exists(before)) {
+    read_toml_file(before, config);
+  } else if (settings.file.empty()) {
+    std::string known;
+    for (const std::string& name : recipe_names()) known += (known.empty() ? "" : ", ") + name;
+    throw Error("[train] expected a config file, --preset NAME (" + known + "), or --resume with --out of a run");
+  }
+  if (!settings.file.empty()) read_toml_file(settings.file, config);
+  if (!settings.data.empty()) config.data = settings.data;
+  if (!settings.out.empty()) config.out = settings.out;
+  if (settings.steps) set_key(fmt::format("steps={}", *settings.steps), config);
+  if (settings.seed) set_key(fmt::format("seed={}", *settings.seed), config);
+  for (const std::string& assignment : settings.assignments) set_key(assignment, config);
+  return config;
+}
+
+int run(const Settings& settings) {
+  const TrainConfig config = config_of(settings);
+  validate(config);
+  const std::unique_ptr<Communicator> processes = make_communicator();
+  TrainResult result;
+  try {
+    const TrainingData data = load_training_data(config, config.model_config().vocab_size);
+    catch_signals();
+    Screen screen(config);
+    result = run_training(config, data, settings.resume, screen, stop_requested, *processes);
+  } catch (const std::exception& error) {
+    processes->fail(error.what());  // others would wait for this one forever
+    throw;
+  }
+  if (processes->rank() != 0) return 0;
+  if (result.interrupted) {
+    fmt::print("interrupted after step {}; go on with: deltanet train --resume --out {}\n", result.step, config.out);
+  } else {
+    fmt::print("done after step {}{}\n", result.step,
+               std::isfinite(result.best_loss) ? fmt::format("; best val_loss {:.4f}", result.best_loss) : "");
+  }
+  return 0;
+}
+
+std::function<int()> setup(CLI::App& app) {
+  const auto settings = std::make_shared<Settings>();
+  app.add_option("config", settings->file, "TOML file; keys as in configs/*.toml")->check(CLI::ExistingFile);
+  app.add_option("--preset", settings->preset, "Recipe to start from: 340m, 1b, tiny-5m, small-25m, or ROW-RECIPE");
+  app.add_option("--data", settings->data, "Training text");
+  app.add_option("--out", settings->out, "Folder of the run");
+  app.add_option("--steps", settings->steps, "Number of steps");
+  app.add_option("--seed", settings->seed, "Seed of the weights and of the order of the data");
+  app.add_flag("--resume", settings->resume, "Go on from the last checkpoint in the folder");
+  app.add_option("--set", settings->assignments, "key=value, for any key of a config; may be given several times");
+  return [settings] { return run(*settings); };
+}
+
+const RegisterCommand kTrain({"train", "Train a language model", setup});
+
+}  // namespace
+}  // namespace deltanet::cli

@@ -1,0 +1,101 @@
+#include "train/train_config.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "deltanet/error.h"
+#include "train/config_keys.h"
+#include "train/recipes.h"
+
+namespace deltanet {
+
+namespace fs = std::filesystem;
+
+Schedule TrainConfig::schedule_of_steps() const {
+  return {.kind = parse_schedule(schedule),
+          .peak = lr,
+          .end_ratio = min_lr_ratio,
+          .warmup = warmup,
+          .steps = steps,
+          .decay_part = decay_part};
+}
+
+AdamWOptions TrainConfig::adamw() const {
+  return {.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay};
+}
+
+int64_t TrainConfig::sequences_per_pass() const {
+  constexpr int64_t kTokens = 4096;  // products are as fast as they get with this many rows
+  const int64_t wanted = micro_batch > 0 ? micro_batch : std::max<int64_t>(1, kTokens / sequence_length);
+  return std::min(wanted, batch_size);
+}
+
+Config TrainConfig::model_config() const {
+  Config made;
+  if (!model_table.empty()) {
+    made = parse_config(toml_to_json(model_table, "[model]"), "[model]");
+  } else if (model.ends_with(".json")) {
+    made = load_config(model);
+  } else if (fs::is_directory(model)) {
+    made = load_config((fs::path(model) / "config.json").string());
+  } else if (!model.empty()) {
+    made = preset_config(model);
+  } else {
+    throw Error(
+        "[train] model: not given; expected a preset such as \"pgdn-340m\", the path of a config.json, or a "
+        "[model] table");
+  }
+  if (vocab_size > 0 && vocab_size != made.vocab_size) {
+    // Through the text of config.json, so that everything that depends on it is checked again.
+    auto json = parse_json(config_text(made, "float32"), "model");
+    json["vocab_size"] = vocab_size;
+    for (const char* id : {"bos_token_id", "eos_token_id"}) {
+      if (json[id].is_number() && json[id].get<int64_t>() >= vocab_size) json[id] = nullptr;
+    }
+    made = parse_config(json.dump(), "model");
+  }
+  return made;
+}
+
+TrainConfig recipe(std::string_view name) {
+  for (const Recipe& one : recipes()) {
+    const bool exact = name == one.name;
+    const std::string ending = "-" + std::string(one.name);
+    if (!exact && !name.ends_with(ending)) continue;
+    TrainConfig config;
+    read_toml(one.toml, "recipe " + std::string(one.name), config);
+    if (!exact) {  // the same with another row of the table
+      const std::string_view row = name.substr(0, name.size() - ending.size());
+      config.model = std::string(row) + config.model.substr(config.model.rfind('-'));
+      config.model_config();  // the row must exist
+    }
+    return config;
+  }
+  std::string known;
+  for (const std::string& one : recipe_names()) known += (known.empty() ? "" : ", ") + one;
+  throw Error("[train] preset: given " + in_quotes(name) + "; expected one of " + known +
+              ", or one of them with a row of the table in front, such as gdn-340m");
+}
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe& one : recipes()) names.emplace_back(one.name);
+  return names;
+}
+
+void validate(const TrainConfig& config) {
+  config.model_config();
+  if (config.out.empty()) throw Error("[train] out: not given; expected the folder of the run");
+  if (config.steps < 1) throw Error("[train] steps: given 0; expected 1 or more");
+}
+
+std::vector<std::pair<std::string, std::string>> key_values(const TrainConfig& config, bool identity) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Key& key : config_keys()) {
+    if (!identity || key.identity) values.emplace_back(key.name, value_text(key, config));
+  }
+  return values;
+}
+
+}  // namespace deltanet

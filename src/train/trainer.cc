@@ -1,0 +1,211 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <new>
+
+#include "base/parallel.h"
+#include "deltanet/error.h"
+#include "nn/cross_entropy.h"
+
+namespace deltanet {
+namespace {
+
+// Parts of [0, count) for each process, as even as they get.
+std::vector<int64_t> split(int64_t count, int parts) {
+  std::vector<int64_t> begins;
+  for (int64_t i = 0; i <= parts; ++i) begins.push_back(count * i / parts);
+  return begins;
+}
+
+int64_t count_targets(const Batch& batch) {
+  return std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != nn::kIgnoredLabel; });
+}
+
+void zero(std::vector<float>& values, int threads) {
+  parallel_blocks(threads, static_cast<int64_t>(values.size()), int64_t{1} << 18,
+                  [&](int64_t begin, int64_t end) { std::fill(values.begin() + begin, values.begin() + end, 0.0f); });
+}
+
+std::string text_of(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+// The first parameter with a value that is not finite; empty: all are finite.
+std::string first_not_finite(const Layout& layout, const float* matrices, const float* vectors) {
+  for (const Parameter& parameter : layout.parameters()) {
+    const float* values = (parameter.is_matrix ? matrices : vectors) + parameter.offset;
+    if (!std::all_of(values, values + parameter.size, [](float x) { return std::isfinite(x); })) return parameter.name;
+  }
+  return "";
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainConfig& config, Communicator& processes)
+    : config_(config),
+      processes_(processes),
+      threads_(config.threads > 0 ? static_cast<int>(config.threads) : default_threads()),
+      schedule_(config.schedule_of_steps()),
+      layout_(std::make_shared<Layout>(config.model_config())) {
+  if (config.batch_size < processes.size()) {
+    throw Error("[train] batch_size: given " + std::to_string(config.batch_size) +
+                "; expected at least one sequence for each of the " + std::to_string(processes.size()) + " processes");
+  }
+  const int rank = processes.rank();
+  matrices_begin_ = split(layout_->matrices_size(), processes.size());
+  vectors_begin_ = split(layout_->vectors_size(), processes.size());
+  const int64_t own_matrices = matrices_begin_[rank + 1] - matrices_begin_[rank];
+  const int64_t own_vectors = vectors_begin_[rank + 1] - vectors_begin_[rank];
+  constexpr int64_t kFloat = sizeof(float);
+  memory_.gradients = (layout_->matrices_size() + layout_->vectors_size()) * kFloat;
+  memory_.moments = 2 * (own_matrices + own_vectors) * kFloat;
+  const int64_t available = available_memory();
+  try {
+    // Nothing of this is written to yet, so the system has not given any memory.
+    weights_ = std::make_shared<Weights>(layout_, parse_weight_type(config.precision), /*keep_masters=*/true);
+    model_ = std::make_unique<LanguageModel>(weights_, threads_);
+    model_->plan(config.sequences_per_pass() * config.sequence_length,
+                 config.recompute ? Keep::kRecompute : Keep::kAll);
+    memory_.weights = weights_->bytes();
+    memory_.activations = model_->planned_bytes();
+    check_fits(memory_, available);
+    dmatrices_.resize(static_cast<std::size_t>(layout_->matrices_size()));
+    dvectors_.resize(static_cast<std::size_t>(layout_->vectors_size()));
+    matrices_ = std::make_unique<AdamW>(own_matrices, config.adamw());
+    vectors_ = std::make_unique<AdamW>(own_vectors, config.adamw());
+  } catch (const std::bad_alloc&) {
+    throw Error("[train] memory: the system refused to give more; available " + gigabytes(available) + ", " +
+                gigabytes(memory_.gradients) + " needed for gradients and " + gigabytes(memory_.moments) +
+                " for moments alone");
+  }
+}
+
+void Trainer::initialise() {
+  weights_->initialise(config_.seed, threads_);
+  state_ = {};
+}
+
+double Trainer::accumulate_gradients(const BatchSource& data) {
+  // The share of this process in the samples of the step, a pass at a time.
+  const std::vector<int64_t> shares = split(config_.batch_size, processes_.size());
+  const int64_t end = shares[processes_.rank() + 1], first_sample = state_.step * config_.batch_size;
+  const int64_t per_pass = config_.sequences_per_pass();
+  batches_.clear();
+  double totals[2] = {0, 0};  // loss, targets
+  for (int64_t begin = shares[processes_.rank()]; begin < end; begin += per_pass) {
+    data.fill(first_sample + begin, std::min(per_pass, end - begin), batches_.emplace_back());
+    totals[1] += static_cast<double>(count_targets(batches_.back()));
+  }
+  processes_.sum(&totals[1], 1);
+  if (totals[1] == 0) throw Error("[train] data: a whole step has no token to predict");
+
+  zero(dmatrices_, threads_);
+  zero(dvectors_, threads_);
+  const auto scale = static_cast<float>(1.0 / totals[1]);
+  const Keep keep = config_.recompute ? Keep::kRecompute : Keep::kAll;
+  for (std::size_t i = 0; i < batches_.size(); ++i) {
+    // Gradients travel as soon as the last pass has completed them, while the layers below are still at work.
+    std::function<void(const GradientRange&)> send;
+    if (i + 1 == batches_.size()) {
+      send = [&](const GradientRange& done) {
+        processes_.start_sum(dmatrices_.data() + done.matrices_begin, done.matrices_end - done.matrices_begin);
+        processes_.start_sum(dvectors_.data() + done.vectors_begin, done.vectors_end - done.vectors_begin);
+      };
+    }
+    totals[0] += model_->loss_and_gradients(batches_[i].ids, batches_[i].targets, batches_[i].offsets, scale, keep,
+                                            dmatrices_.data(), dvectors_.data(), send);
+  }
+  processes_.sum(&totals[0], 1);
+  processes_.wait();
+  return totals[0] / totals[1];
+}
+
+void Trainer::update(double lr, float grad_scale) {
+  const int64_t matrices = matrices_begin_[processes_.rank()], vectors = vectors_begin_[processes_.rank()];
+  matrices_->step(weights_->matrices() + matrices, dmatrices_.data() + matrices, grad_scale, lr, threads_);
+  vectors_->step(weights_->vectors() + vectors, dvectors_.data() + vectors, grad_scale, lr, threads_);
+  processes_.all_gather(weights_->matrices(), matrices_begin_);
+  processes_.all_gather(weights_->vectors(), vectors_begin_);
+  weights_->refresh(threads_);
+}
+
+StepReport Trainer::step(const BatchSource& data) {
+  StepReport report;
+  report.lr = learning_rate(schedule_, state_.step);
+  double result[2];  // loss and norm, the same bits in all processes
+  result[0] = accumulate_gradients(data);
+  result[1] = std::sqrt(squared_norm(dmatrices_.data(), layout_->matrices_size(), threads_) +
+                        squared_norm(dvectors_.data(), layout_->vectors_size(), threads_));
+  processes_.broadcast(result, sizeof result);
+  report.loss = result[0];
+  report.grad_norm = result[1];
+  report.skipped = !std::isfinite(report.loss) || !std::isfinite(report.grad_norm);
+  report.step = ++state_.step;
+  if (report.skipped) {
+    ++state_.bad_steps;
+    if (++state_.bad_in_a_row >= config_.max_bad_steps) stop_with_diagnosis(report);
+    return report;
+  }
+  const bool clips = config_.clip > 0 && report.grad_norm > config_.clip;
+  update(report.lr, clips ? static_cast<float>(config_.clip / report.grad_norm) : 1.0f);
+  ++state_.optimizer_steps;
+  state_.bad_in_a_row = 0;
+  state_.last_good_loss = report.loss;
+  return report;
+}
+
+void Trainer::stop_with_diagnosis(const StepReport& last) const {
+  const std::string weight = first_not_finite(*layout_, weights_->matrices(), weights_->vectors());
+  const std::string gradient = first_not_finite(*layout_, dmatrices_.data(), dvectors_.data());
+  std::string where = "all gradients are finite";
+  if (!weight.empty()) {
+    where = "the weight " + weight + " is not finite";
+  } else if (!gradient.empty()) {
+    where = "the first gradient that is not finite belongs to " + gradient;
+  }
+  throw Error("[train] step " + std::to_string(last.step) + ": " + std::to_string(state_.bad_in_a_row) +
+              " steps in a row had a loss or gradients that are not finite (" + std::to_string(state_.bad_steps) +
+              " in all): " + where + "; loss " + text_of(last.loss) + ", last good loss " +
+              text_of(state_.last_good_loss) + ", learning rate " + text_of(last.lr) +
+              ". A lower lr, a longer warmup or precision = \"f32\" may help; the checkpoints before are untouched");
+}
+
+double Trainer::evaluate(const BatchSource& held_out) {
+  const int64_t samples = std::min(held_out.samples_per_epoch(), config_.eval_batches * config_.batch_size);
+  const std::vector<int64_t> shares = split(samples, processes_.size());
+  const int64_t end = shares[processes_.rank() + 1], per_pass = config_.sequences_per_pass();
+  double totals[2] = {0, 0};
+  Batch batch;
+  for (int64_t begin = shares[processes_.rank()]; begin < end; begin += per_pass) {
+    held_out.fill(begin, std::min(per_pass, end - begin), batch);
+    totals[0] += model_->loss(batch.ids, batch.targets, batch.offsets);
+    totals[1] += static_cast<double>(count_targets(batch));
+  }
+  processes_.sum(totals, 2);
+  const double loss = totals[0] / totals[1];
+  if (loss < state_.best_loss) {
+    state_.best_loss = loss;
+    state_.best_step = state_.step;
+  }
+  return loss;
+}
+
+std::array<Trainer::Moment, 4> Trainer::moments() {
+  return {{{"matrices.m", &matrices_->m(), &matrices_begin_},
+           {"matrices.v", &matrices_->v(), &matrices_begin_},
+           {"vectors.m", &vectors_->m(), &vectors_begin_},
+           {"vectors.v", &vectors_->v(), &vectors_begin_}}};
+}
+
+void Trainer::restore(const TrainState& state) {
+  state_ = state;
+  matrices_->set_steps(state.optimizer_steps);
+  vectors_->set_steps(state.optimizer_steps);
+  weights_->refresh(threads_);
+}
+
+}  // namespace deltanet

@@ -1,0 +1,131 @@
+// Training configs: recipes, files, overrides, and errors that help.
+
+#include <gtest/gtest.h>
+
+#include "deltanet/rows.h"
+#include "model/layout.h"
+#include "temporary_directory.h"
+#include "train/train_config.h"
+
+namespace deltanet::test {
+namespace {
+
+TrainConfig read(const std::string& text) {
+  TrainConfig config;
+  read_toml(text, "run.toml", config);
+  return config;
+}
+
+std::string error_of_text(const std::string& text) {
+  return error_of([&] { read(text); });
+}
+
+std::string error_of_set(const std::string& assignment) {
+  TrainConfig config;
+  return error_of([&] { set_key(assignment, config); });
+}
+
+TEST(TrainConfig, DefaultsAreThePapers) {
+  const TrainConfig config;
+  EXPECT_EQ(config.sequence_length * config.batch_size, 524288);
+  EXPECT_EQ(toml_text(recipe("340m")), toml_text(read("model = \"pgdn-340m\"")));
+  TrainConfig large = recipe("1b");
+  EXPECT_EQ(large.steps, 95000);
+  EXPECT_EQ(large.model, "pgdn-1b");
+}
+
+TEST(TrainConfig, RecipesExistForAllRows) {
+  for (const Row& row : rows()) {
+    for (const std::string& name : recipe_names()) {
+      const TrainConfig config = recipe(std::string(row.name) + "-" + name);
+      EXPECT_EQ(config.model_config().row, row.name) << name;
+      EXPECT_EQ(toml_text(config).size(), toml_text(recipe(name)).size() - 4 + row.name.size());
+    }
+  }
+  EXPECT_NE(error_of([] { recipe("pgdn-7t"); }).find("tiny-5m"), std::string::npos);
+  EXPECT_NE(error_of([] { recipe("pgdm-340m"); }).find("pgdn"), std::string::npos);
+}
+
+TEST(TrainConfig, SmallModelsHaveTheSizeOfTheirName) {
+  EXPECT_NEAR(static_cast<double>(Layout(recipe("tiny-5m").model_config()).parameter_count()), 5e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(Layout(recipe("small-25m").model_config()).parameter_count()), 25e6, 2.5e6);
+}
+
+TEST(TrainConfig, FilesAndOverridesAreRead) {
+  TrainConfig config = read("steps = 7\nlr = 1\nschedule = \"wsd\"\nrecompute = true\n");
+  EXPECT_EQ(config.steps, 7);
+  EXPECT_EQ(config.lr, 1.0);
+  EXPECT_EQ(config.schedule_of_steps().kind, ScheduleKind::kWsd);
+  EXPECT_TRUE(config.recompute);
+  set_key("steps=12", config);
+  set_key("lr = 3e-4", config);
+  set_key("data=a b=c.txt", config);
+  set_key("recompute=false", config);
+  EXPECT_EQ(config.steps, 12);
+  EXPECT_EQ(config.lr, 3e-4);
+  EXPECT_EQ(config.data, "a b=c.txt");
+  EXPECT_FALSE(config.recompute);
+}
+
+TEST(TrainConfig, TextReadsBackTheSame) {
+  TrainConfig config = recipe("tiny-5m");
+  config.data = "quote\" and \\ and \xc3\xa9";
+  config.lr = 1.0 / 3.0;
+  const std::string text = toml_text(config);
+  EXPECT_EQ(toml_text(read(text)), text);
+  const std::string table = toml_text(read("steps = 3\n[model]\nmodel_type = \"gated_deltanet\"\nhidden_size = 64\n"));
+  EXPECT_EQ(toml_text(read(table)), table);
+  EXPECT_NE(table.find("hidden_size = 64"), std::string::npos);
+}
+
+TEST(TrainConfig, ModelTablesAndVocabularies) {
+  TrainConfig config = read(
+      "vocab_size = 300\n[model]\nmodel_type = \"dgps\"\nrow = \"pgdn\"\nhidden_size = 64\nnum_hidden_layers = 2\n"
+      "num_heads = 2\nhead_dim = 32\nvocab_size = 256\n");
+  EXPECT_EQ(config.model_config().vocab_size, 300);
+  EXPECT_EQ(config.model_config().hidden_size, 64);
+  set_key("model=gdn-5m", config);
+  EXPECT_EQ(config.model_config().row, "gdn");
+  set_key("vocab_size=0", config);
+  EXPECT_EQ(config.model_config().vocab_size, 256);
+}
+
+TEST(TrainConfig, UnknownKeysSuggestTheNearest) {
+  EXPECT_NE(error_of_text("batchsize = 3").find("\"batch_size\""), std::string::npos);
+  EXPECT_NE(error_of_text("[optimizer]\nlr = 1").find("unknown key"), std::string::npos);
+  EXPECT_NE(error_of_set("sequence_lenght=3").find("\"sequence_length\""), std::string::npos);
+}
+
+TEST(TrainConfig, WrongValuesAreNamed) {
+  for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
+           {"steps = \"many\"", "given 'many'; expected an integer"},
+           {"steps = 1.5", "steps"},
+           {"batch_size = 0", "from 1 to"},
+           {"lr = -1", "lr"},
+           {"lr = nan", "lr"},
+           {"precision = \"fp8\"", "f32 or bf16"},
+           {"recompute = 1", "true or false"},
+           {"schedule = [1]", "cosine, constant or wsd"},
+           {"steps = \n", "line 1"},
+           {"steps = 1\nsteps = 2", "line 2"},
+       }) {
+    const std::string error = error_of_text(text);
+    EXPECT_NE(error.find(part), std::string::npos) << text << ": " << error;
+    EXPECT_NE(error.find("run.toml"), std::string::npos) << text << ": " << error;
+  }
+  for (const char* text : {"steps", "=3", "steps=", "steps=1\nlr=2"}) EXPECT_NE(error_of_set(text), "") << text;
+}
+
+TEST(TrainConfig, RelationsAreChecked) {
+  TrainConfig config = recipe("tiny-5m");
+  EXPECT_NE(error_of([&] { validate(config); }).find("out"), std::string::npos);
+  config.out = "run";
+  EXPECT_EQ(error_of([&] { validate(config); }), "");
+  config.steps = 0;
+  EXPECT_NE(error_of([&] { validate(config); }).find("steps"), std::string::npos);
+  config.model = "";
+  EXPECT_NE(error_of([&] { validate(config); }).find("model"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deltanet::test
