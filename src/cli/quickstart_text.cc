@@ -108,7 +108,7 @@ void stream_sample(const TextOptions& options, LanguageModel& model) {
   generation.sampling = {.temperature = 0.7, .top_k = 40, .seed = 1};
   State state(model.layout(), 1);
   show(prompt);
-  generate(model, state, std::vector{tokenizer->encode(prompt, false)}, generation, [&](int64_t, int32_t id) {
+  generate(model, state, std::vector<std::vector<int32_t>>{tokenizer->encode(prompt, false)}, generation, [&](int64_t, int32_t id) {
     show(stream.push(id));
     return true;
   });
