@@ -31,7 +31,9 @@ std::vector<int32_t> every_second(const std::vector<int32_t>& ids, int64_t first
   return values;
 }
 
-bool all_different(std::vector<int32_t> values) { return std::set(values.begin(), values.end()).size() == values.size(); }
+bool all_different(std::vector<int32_t> values) {
+  return std::set(values.begin(), values.end()).size() == values.size();
+}
 
 class MqarExamples : public testing::TestWithParam<MqarTask> {
  protected:
@@ -165,8 +167,14 @@ TEST(Mqar, ExampleIsAFunctionOfSeedSplitAndIndex) {
 }
 
 TEST(Mqar, ImpossibleTasksAreRefused) {
-  EXPECT_NE(error_of([] { validate(MqarOptions{}, MqarTask{63, 16}); }).find("4 tokens for each pair"), std::string::npos);
-  EXPECT_NE(error_of([] { validate(MqarOptions{.vocab_size = 16}, MqarTask{64, 8}); }).find("vocabulary 16"), std::string::npos);
+  EXPECT_NE(error_of([] {
+              validate(MqarOptions{}, MqarTask{63, 16});
+            }).find("4 tokens for each pair"),
+            std::string::npos);
+  EXPECT_NE(error_of([] {
+              validate(MqarOptions{.vocab_size = 16}, MqarTask{64, 8});
+            }).find("vocabulary 16"),
+            std::string::npos);
   EXPECT_EQ(error_of([] { validate(MqarOptions{.vocab_size = 18}, MqarTask{64, 8}); }), "");
   const MqarData data({}, {{{64, 4}, 10}, {{128, 8}, 10}}, 1, MqarSplit::kTrain);
   MqarBatch batch;
@@ -317,7 +325,7 @@ TEST(MqarResults, OtherFilesAreRefused) {
 
 TEST(MqarResults, BestLearningRateIsTheOneWithTheBestMean) {
   const std::vector<MqarRecord> records = {
-      record_of("gdn", 1e-3, 0, 0.9),  record_of("gdn", 1e-3, 1, 0.1),  record_of("gdn", 1e-2, 0, 0.6),
+      record_of("gdn", 1e-3, 0, 0.9), record_of("gdn", 1e-3, 1, 0.1),  record_of("gdn", 1e-2, 0, 0.6),
       record_of("gdn", 1e-2, 1, 0.8), record_of("pgdn", 1e-3, 0, 0.3),
   };
   const std::vector<MqarBest> best = best_runs(records);

@@ -66,21 +66,15 @@ Sweep paper_sweep() {
   return sweep;
 }
 
-// Sizes at the edge of what the state holds, where the models differ; small enough for minutes on two cores.
 Sweep quick_sweep() {
+  constexpr int64_t kSteps = 1500;
   Sweep sweep;
   sweep.models = {"dn", "pdn", "gdn", "pgdn"};
-  sweep.lengths = {64};
-  sweep.pairs = {16};
   sweep.d_models = {64};
   sweep.lrs = {1e-2};
-  sweep.seeds = {0, 1};
+  sweep.seeds = {0, 1, 2};
   sweep.examples = 32000;
-  sweep.base.epochs = 1;
-  sweep.base.batch = 32;
-  sweep.base.validations = 10;
-  sweep.base.options.vocab_size = 256;
-  sweep.base.options.filler = MqarFiller::kZeros;
+  sweep.base = quick_mqar_run(kSteps);
   return sweep;
 }
 
@@ -235,6 +229,7 @@ int run(const Settings& settings) {
   const std::vector<MqarBest> best = best_runs(wanted);
   fmt::print("\n");
   print_best(best);
+  print_tests(best);
   print_cuts(best);
   fmt::print("\nAll runs: {}\n", path.string());
   if (!settings.no_plot) draw_results(path.string());

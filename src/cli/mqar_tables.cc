@@ -97,6 +97,24 @@ void print_best(const std::vector<MqarBest>& best) {
   print_table(table, {1, 2, 3, 4, 5, 6, 7, 8});
 }
 
+void print_tests(const std::vector<MqarBest>& best) {
+  const std::vector<MqarPart>& tests = best.front().seeds.front()->run.tests;
+  if (tests.size() < 2) return;  // the mean is the only one
+  std::vector<std::vector<std::string>> table = {{"model", "d_model"}};
+  std::vector<std::size_t> numbers = {1};
+  for (const MqarPart& test : tests) {
+    numbers.push_back(table.front().size());
+    table.front().push_back(fmt::format("{},{}", test.task.length, test.task.pairs));
+  }
+  for (const MqarBest& one : best) {
+    std::vector<std::string> line = {one.row, std::to_string(one.d_model)};
+    for (const MqarPart& test : tests) line.push_back(percent(one.mean(test.task)));
+    table.push_back(line);
+  }
+  fmt::print("\n{} (length,pairs)\n", bold("tests"));
+  print_table(table, numbers);
+}
+
 void print_cuts(const std::vector<MqarBest>& best) {
   for (const MqarCut& cut : mqar_cuts()) {
     std::vector<std::vector<std::string>> table = {{"model", "d_model"}};

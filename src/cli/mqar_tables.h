@@ -21,6 +21,8 @@ std::string progress_text(const MqarRun& run, const MqarProgress& progress);
 
 // Every model and size at its best learning rate.
 void print_best(const std::vector<MqarBest>& best);
+// The accuracy of each test, for models that had several.
+void print_tests(const std::vector<MqarBest>& best);
 // The paper's cuts, as far as at least two of their tasks were tested.
 void print_cuts(const std::vector<MqarBest>& best);
 

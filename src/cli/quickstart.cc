@@ -31,29 +31,19 @@ struct Settings {
 
 constexpr std::array kRows = {"gdn", "pgdn"};
 
-// The recall task at the edge of what a state of two 32 x 32 matrices learns in two minutes.
-MqarRun recall_run(const std::string& row) {
-  MqarRun run;
+MqarRun recall_run(const std::string& row, int64_t steps) {
+  MqarRun run = quick_mqar_run(steps);
   run.row = row;
-  run.lr = 1e-2;
-  run.batch = 32;
-  run.epochs = 1;
   run.validations = 20;
-  run.options.vocab_size = 256;
-  run.options.filler = MqarFiller::kZeros;
-  run.tests = {{{64, 16}, 200}};
   return run;
 }
-
-void set_steps(int64_t steps, MqarRun& run) { run.train = {{run.tests.front().task, steps * run.batch}}; }
 
 // Both models at once, as they will run; the slower one decides how many steps fit into the time.
 int64_t steps_in(double seconds) {
   std::array<double, kRows.size()> step_seconds{};
   parallel_for(static_cast<int>(kRows.size()), kRows.size(), [&](int64_t i) {
     constexpr int64_t kTrial = 12;
-    MqarRun run = recall_run(kRows[i]);
-    set_steps(kTrial, run);
+    MqarRun run = recall_run(kRows[i], kTrial);
     run.validations = 1;
     run.stop_accuracy = 2;
     const MqarResult result = run_mqar(run);
@@ -68,14 +58,13 @@ void compare_on_recall(const Settings& settings) {
   const fs::path path = fs::path(settings.out) / "results.jsonl";
   fs::remove(path);  // the curves of this time only
   const int64_t steps = steps_in(settings.seconds);
-  fmt::print("{}: recall of 16 pairs in 64 tokens, {} steps for each model, one core each\n",
+  fmt::print("{}: recall of 4 to 32 pairs of tokens (MQAR), {} steps for each model, one core each\n",
              bold("GDN and PGDN side by side"), steps);
   std::array<MqarRecord, kRows.size()> records;
   {
     LiveLines lines(kRows.size());
     parallel_for(static_cast<int>(kRows.size()), kRows.size(), [&](int64_t i) {
-      MqarRun run = recall_run(kRows[i]);
-      set_steps(steps, run);
+      const MqarRun run = recall_run(kRows[i], steps);
       records[i] = {run, run_mqar(run, [&](const MqarProgress& progress) {
                       const std::string text = progress_text(run, progress);
                       lines.set(static_cast<std::size_t>(i), text);
@@ -85,7 +74,9 @@ void compare_on_recall(const Settings& settings) {
   }
   MqarResults results(path);
   for (const MqarRecord& record : records) results.add(record);
-  print_best(best_runs(results.records()));
+  const std::vector<MqarBest> best = best_runs(results.records());
+  print_best(best);
+  print_tests(best);
   fmt::print("Curves: {}\n", path.string());
   if (!settings.no_plot) draw_results(path.string());
 }

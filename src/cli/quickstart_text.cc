@@ -82,10 +82,9 @@ double train(const TextOptions& options, const std::vector<int32_t>& text, Learn
     learner.step(cosine_lr(kPeak, share, kShares, kShares / 50), kClip);
     loss = kSmoothing * loss + (1 - kSmoothing) * sum / tokens / std::numbers::ln2;
     weight = kSmoothing * weight + (1 - kSmoothing);
-    const std::string line =
-        fmt::format("step {}  {:.3f} bits per byte  {} bytes/s  {} left", step, loss / weight,
-                    count_text(static_cast<double>(step) * tokens / std::max(seconds, 1e-3)),
-                    duration_text(std::max(0.0, options.seconds - seconds)));
+    const std::string line = fmt::format("step {}  {:.3f} bits per byte  {} bytes/s  {} left", step, loss / weight,
+                                         count_text(static_cast<double>(step) * tokens / std::max(seconds, 1e-3)),
+                                         duration_text(std::max(0.0, options.seconds - seconds)));
     lines.set(0, line);
     if (!lines.live() && seconds >= next_line) {
       lines.say(line);
@@ -108,10 +107,11 @@ void stream_sample(const TextOptions& options, LanguageModel& model) {
   generation.sampling = {.temperature = 0.7, .top_k = 40, .seed = 1};
   State state(model.layout(), 1);
   show(prompt);
-  generate(model, state, std::vector<std::vector<int32_t>>{tokenizer->encode(prompt, false)}, generation, [&](int64_t, int32_t id) {
-    show(stream.push(id));
-    return true;
-  });
+  generate(model, state, std::vector<std::vector<int32_t>>{tokenizer->encode(prompt, false)}, generation,
+           [&](int64_t, int32_t id) {
+             show(stream.push(id));
+             return true;
+           });
   show(stream.finish() + "\n");
 }
 

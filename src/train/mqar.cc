@@ -15,7 +15,9 @@ namespace {
 
 int64_t query_places(const MqarTask& task) { return (task.length - 2 * task.pairs) / 2; }
 
-int64_t uniform_below(int64_t bound, Rng& rng) { return static_cast<int64_t>(rng.uniform() * static_cast<double>(bound)); }
+int64_t uniform_below(int64_t bound, Rng& rng) {
+  return static_cast<int64_t>(rng.uniform() * static_cast<double>(bound));
+}
 
 // `count` different numbers of [begin, end), in random order.
 std::vector<int32_t> draw_distinct(int64_t count, int64_t begin, int64_t end, Rng& rng) {
@@ -119,8 +121,8 @@ std::vector<MqarPart> mqar_train_mix() {
 
 std::vector<MqarPart> mqar_tests() {
   std::vector<MqarPart> tests;
-  for (const MqarTask& task : std::initializer_list<MqarTask>{
-           {64, 4}, {64, 8}, {64, 16}, {128, 32}, {256, 64}, {512, 128}, {1024, 256}}) {
+  for (const MqarTask& task :
+       std::initializer_list<MqarTask>{{64, 4}, {64, 8}, {64, 16}, {128, 32}, {256, 64}, {512, 128}, {1024, 256}}) {
     tests.push_back({task, 1000});
   }
   return tests;

@@ -93,7 +93,8 @@ Json record_json(const MqarRecord& record) {
     if (end == result.end) json["end"] = name;
   }
   for (const MqarScore& score : result.scores) {
-    json["scores"].push_back({{"length", score.task.length}, {"pairs", score.task.pairs}, {"accuracy", score.accuracy}});
+    json["scores"].push_back(
+        {{"length", score.task.length}, {"pairs", score.task.pairs}, {"accuracy", score.accuracy}});
   }
   for (const MqarProgress& point : result.curve) {
     // A loss that is not a number has no place in JSON.
@@ -136,7 +137,8 @@ MqarRecord parse_line(const std::string& line, const std::string& where) {
   try {
     return record_from(json);
   } catch (const Json::exception& error) {
-    throw Error("[" + where + "] not a result of this version (" + error.what() + "); move the file away to start anew");
+    throw Error("[" + where + "] not a result of this version (" + error.what() +
+                "); move the file away to start anew");
   }
 }
 

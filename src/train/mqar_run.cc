@@ -78,13 +78,13 @@ class Evaluation {
   int64_t count_right(LanguageModel& model, int64_t first, int64_t count) {
     data_.read(first, count, batch_);
     int64_t right = 0;
-    for_passes(batch_, [&](std::span<const int32_t> ids, std::span<const int32_t> targets,
-                           std::span<const int64_t> offsets) {
-      log_probs_.resize(ids.size());
-      const auto greedy = std::make_unique<bool[]>(ids.size());
-      model.log_probs(ids, targets, offsets, nullptr, log_probs_.data(), greedy.get());
-      right += std::count(greedy.get(), greedy.get() + ids.size(), true);
-    });
+    for_passes(batch_,
+               [&](std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets) {
+                 log_probs_.resize(ids.size());
+                 const auto greedy = std::make_unique<bool[]>(ids.size());
+                 model.log_probs(ids, targets, offsets, nullptr, log_probs_.data(), greedy.get());
+                 right += std::count(greedy.get(), greedy.get() + ids.size(), true);
+               });
     return right;
   }
 
@@ -133,6 +133,21 @@ Config mqar_config(const MqarRun& run) {
   }
   validate(config, "mqar");
   return config;
+}
+
+MqarRun quick_mqar_run(int64_t steps) {
+  const std::vector<MqarTask> tasks = {{16, 4}, {32, 8}, {64, 16}};
+  const auto kinds = static_cast<int64_t>(tasks.size());
+  MqarRun run;
+  run.lr = 1e-2;
+  run.batch = 32;
+  run.epochs = 1;
+  run.validations = 10;
+  run.options = {.vocab_size = 128, .filler = MqarFiller::kZeros};
+  run.train.clear();
+  for (const MqarTask& task : tasks) run.train.push_back({task, std::max<int64_t>(1, steps / kinds) * run.batch});
+  run.tests = {{{32, 8}, 200}, {{64, 16}, 200}, {{128, 32}, 100}};
+  return run;
 }
 
 int64_t mqar_steps(const MqarRun& run) {

@@ -27,8 +27,8 @@ struct MqarRun {
 
 struct MqarProgress {
   int64_t step = 0, steps = 0;
-  double loss = 0;       // mean over the labels since the last validation
-  double accuracy = 0;   // of the last validation
+  double loss = 0;         // mean over the labels since the last validation
+  double accuracy = 0;     // of the last validation
   bool validated = false;  // just now: otherwise the accuracy is an older one
   double seconds = 0, tokens_per_second = 0;
 };
@@ -41,13 +41,17 @@ struct MqarScore {
 enum class MqarEnd { kSteps, kAccuracy, kDiverged };
 
 struct MqarResult {
-  double accuracy = 0;            // mean over `tests`
-  std::vector<MqarScore> scores;  // of `tests`, then of `more_tests`
+  double accuracy = 0;              // mean over `tests`
+  std::vector<MqarScore> scores;    // of `tests`, then of `more_tests`
   std::vector<MqarProgress> curve;  // at the validations
   int64_t steps = 0, tokens = 0;
   double seconds = 0, train_seconds = 0;
   MqarEnd end = MqarEnd::kSteps;
 };
+
+// The paper's experiment in small, for minutes on a core: few tokens, no filler to confuse them, sequences short enough
+// to learn recall from, and tests up to the edge of what the state of d_model 64 holds. Every example is seen once.
+MqarRun quick_mqar_run(int64_t steps);
 
 // Two layers of mixer and MLP with tied embeddings, as in the paper and in zoology; heads of d_model / heads.
 Config mqar_config(const MqarRun& run);
