@@ -310,7 +310,7 @@ def _draw_cut(ax, lines, cut, styles, widths):
     for (row, d_model), tested in lines.items():
         _draw_band(ax, [task[which] for task, _ in tested], [values for _, values in tested], styles[row],
                    _mqar_label(row, d_model, widths))
-    ticks = [task[which] for task in tasks]
+    ticks = [task[which] for task in tasks if any(task in dict(tested) for tested in lines.values())]
     ax.set_xscale("log", base=2)
     ax.set_xticks(ticks, [_length_text(tick) for tick in ticks])
     ax.minorticks_off()

@@ -67,7 +67,7 @@ Sweep paper_sweep() {
 }
 
 Sweep quick_sweep() {
-  constexpr int64_t kSteps = 1500;
+  constexpr int64_t kSteps = 2500;
   Sweep sweep;
   sweep.models = {"dn", "pdn", "gdn", "pgdn"};
   sweep.d_models = {64};

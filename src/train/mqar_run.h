@@ -50,7 +50,8 @@ struct MqarResult {
 };
 
 // The paper's experiment in small, for minutes on a core: few tokens, no filler to confuse them, sequences short enough
-// to learn recall from, and tests up to the edge of what the state of d_model 64 holds. Every example is seen once.
+// to learn recall from, and tests up to and beyond the edge of what the state of d_model 64 holds. Every example is
+// seen once.
 MqarRun quick_mqar_run(int64_t steps);
 
 // Two layers of mixer and MLP with tied embeddings, as in the paper and in zoology; heads of d_model / heads.
