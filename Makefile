@@ -8,9 +8,8 @@ help:  ## Print this list
 	  printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 .PHONY: quickstart
-quickstart: build  ## Set up, build, verify the paper's statements, short kernel benchmark
-	$(DELTANET) verify
-	$(DELTANET) bench kernels --quick
+quickstart: build  ## Set up, build, train GDN and PGDN side by side, then a model of the project's docs
+	$(DELTANET) quickstart
 
 .PHONY: setup
 setup:  ## Install the missing system packages of packages.txt

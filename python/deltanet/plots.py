@@ -1,9 +1,11 @@
 """Pictures of what the benchmarks wrote.
 
     python -m deltanet.plots kernels kernels.json [-o kernels.png]
+    python -m deltanet.plots mqar results.jsonl [-o results.png]
 
 `kernels` takes the file that ``deltanet bench kernels --json FILE`` wrote and draws time and tokens per second against
-the length, forward and forward+backward. The ending of the output file chooses the format (png, svg, pdf).
+the length, forward and forward+backward. `mqar` takes the results.jsonl of ``deltanet mqar`` or ``deltanet quickstart``
+and draws accuracy against the step, and the paper's three cuts as far as they were tested. The ending of the output file chooses the format (png, svg, pdf).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import math
 import sys
 from pathlib import Path
 
-__all__ = ["PlotError", "load_kernels", "plot_kernels"]
+__all__ = ["PlotError", "load_kernels", "load_mqar", "plot_kernels", "plot_mqar"]
 
 DIRECTIONS = ("forward", "forward+backward")
 
@@ -24,6 +26,8 @@ BLUE, VERMILLION, PURPLE, GREEN, GREY = "#0072B2", "#D55E00", "#AA4499", "#009E7
 SKY, ORANGE, BLACK = "#56B4E9", "#E69F00", "#000000"
 SOLID, DASHED, DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))
 STYLES = {
+    "delta_net": (GREEN, SOLID),
+    "pdn": (GREEN, DASHED),
     "gdn": (BLUE, SOLID),
     "pgdn": (BLUE, DASHED),
     "gdn_distinct_keys": (BLUE, DOTTED),
@@ -33,6 +37,12 @@ STYLES = {
     "mesa": (GREEN, SOLID),
     "linear_attn": (GREY, SOLID),
 }
+# The cuts of the paper: title, label of the axis, tasks (length, pairs), which of the two the axis shows.
+MQAR_CUTS = (
+    ("16 pairs, growing length", "tokens", [(64 << i, 16) for i in range(5)], 0),
+    ("one pair per 4 tokens, growing length", "tokens", [(64 << i, 16 << i) for i in range(5)], 0),
+    ("length 1024, growing pairs", "pairs", [(1024, 4 << i) for i in range(7)], 1),
+)
 OTHER_STYLES = [(color, dash) for dash in (SOLID, DASHED, DOTTED) for color in (SKY, ORANGE, BLACK)]
 
 
@@ -102,6 +112,55 @@ def plot_kernels(document: dict, output: str | Path) -> None:
         plt.close(figure)
 
 
+def load_mqar(path: str | Path) -> list[dict]:
+    """The finished runs of a results.jsonl, checked; a last line that is still being written is left out."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise PlotError(f"{path}: is not a text file; expected lines of JSON") from None
+    runs = []
+    for number, line in enumerate(text.split("\n")[:-1], 1):
+        try:
+            runs.append(_mqar_run(json.loads(line)))
+        except (json.JSONDecodeError, LookupError, TypeError, ValueError) as error:
+            raise PlotError(f"{path}: line {number} is not a result of `deltanet mqar` ({error!r})") from None
+    if not runs:
+        raise PlotError(f"{path}: has no results to plot")
+    return runs
+
+
+def plot_mqar(runs: list[dict], output: str | Path) -> None:
+    """Draws runs of load_mqar into a file: every model at the learning rate that is best for it."""
+    plt = _pyplot()
+    best = _best_runs(runs)
+    points = _mqar_points(best)
+    cuts = [cut for cut in MQAR_CUTS if _cut_lines(points, cut)]
+    figure, axes = plt.subplots(
+        1, 1 + len(cuts), figsize=(5.4 * (1 + len(cuts)), 4.4), squeeze=False, layout="constrained"
+    )
+    styles = _styles([(row, None) for row, _ in points])
+    widths = len({d_model for _, d_model in points}) > 1
+    _draw_curves(axes[0][0], best, styles, widths)
+    for ax, cut in zip(axes[0][1:], cuts):
+        _draw_cut(ax, _cut_lines(points, cut), cut, styles, widths)
+    for ax in axes[0]:
+        ax.set_ylim(-0.02, 1.02)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_ylabel("accuracy of recall (mean; band: all seeds)")
+    axes[0][0].legend(frameon=False, fontsize=9)
+    try:
+        figure.savefig(output, dpi=150)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{output}: cannot be written ({error})") from None
+    finally:
+        plt.close(figure)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m deltanet.plots", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -110,10 +169,16 @@ def main(argv: list[str] | None = None) -> int:
     kernels = commands.add_parser("kernels", help="time and speed against length")
     kernels.add_argument("file", help="what `deltanet bench kernels --json FILE` wrote")
     kernels.add_argument("-o", "--output", help="the picture (default: FILE with the ending .png)")
+    mqar = commands.add_parser("mqar", help="accuracy of recall against steps, length and pairs")
+    mqar.add_argument("file", help="results.jsonl of `deltanet mqar` or `deltanet quickstart`")
+    mqar.add_argument("-o", "--output", help="the picture (default: FILE with the ending .png)")
     args = parser.parse_args(argv)
     output = args.output or str(Path(args.file).with_suffix(".png"))
     try:
-        plot_kernels(load_kernels(args.file), output)
+        if args.command == "mqar":
+            plot_mqar(load_mqar(args.file), output)
+        else:
+            plot_kernels(load_kernels(args.file), output)
     except PlotError as error:
         print(f"plots: {error}", file=sys.stderr)
         return 1
@@ -164,6 +229,93 @@ def _styles(series):
         if row not in styles:
             styles[row] = STYLES[row] if row in STYLES else next(others)
     return styles
+
+
+def _mqar_run(line):
+    settings = line["settings"]
+    return {
+        "row": str(settings["model"]),
+        "d_model": int(settings["d_model"]),
+        "lr": float(settings["lr"]),
+        "train": json.dumps(settings["train"]),
+        "accuracy": float(line["accuracy"]),
+        "scores": {(int(s["length"]), int(s["pairs"])): float(s["accuracy"]) for s in line["scores"]},
+        "curve": [(int(p["step"]), float(p["accuracy"])) for p in line["curve"]],
+    }
+
+
+def _mean(values):
+    return sum(values) / len(values)
+
+
+def _best_runs(runs):
+    """{(row, d_model, train): the runs of the learning rate with the best mean accuracy over its seeds}."""
+    by_rate = {}
+    for run in runs:
+        group = by_rate.setdefault((run["row"], run["d_model"], run["train"]), {})
+        group.setdefault(run["lr"], []).append(run)
+    return {
+        key: max(rates.values(), key=lambda seeds: _mean([run["accuracy"] for run in seeds]))
+        for key, rates in by_rate.items()
+    }
+
+
+def _mqar_points(best):
+    """{(row, d_model): {task: accuracies}}: one training set with many tests, or one for each test."""
+    points = {}
+    for (row, d_model, _), seeds in best.items():
+        tasks = points.setdefault((row, d_model), {})
+        for run in seeds:
+            for task, accuracy in run["scores"].items():
+                tasks.setdefault(task, []).append(accuracy)
+    return points
+
+
+def _cut_lines(points, cut):
+    lines = {key: [task for task in cut[2] if task in tasks] for key, tasks in points.items()}
+    return {key: [(task, points[key][task]) for task in tasks] for key, tasks in lines.items() if len(tasks) > 1}
+
+
+def _mqar_label(row, d_model, widths):
+    return f"{row} {d_model}" if widths else row
+
+
+def _draw_band(ax, xs, groups, style, label):
+    color, dash = style
+    ax.plot(xs, [_mean(group) for group in groups], color=color, linestyle=dash, linewidth=1.6, marker="o",
+            markersize=3, label=label)
+    ax.fill_between(xs, [min(group) for group in groups], [max(group) for group in groups], color=color, alpha=0.12,
+                    linewidth=0)
+
+
+def _draw_curves(ax, best, styles, widths):
+    named = set()
+    for (row, d_model, _), seeds in best.items():
+        # Runs may end early: a curve goes on at its last value.
+        steps = sorted({step for run in seeds for step, _ in run["curve"]})
+        groups = [[_value_at(run["curve"], step) for run in seeds] for step in steps]
+        label = _mqar_label(row, d_model, widths)
+        _draw_band(ax, steps, groups, styles[row], None if label in named else label)
+        named.add(label)
+    ax.set_title("training", loc="left", fontweight="bold", fontsize=11)
+    ax.set_xlabel("steps")
+
+
+def _value_at(curve, step):
+    return ([accuracy for at, accuracy in curve if at <= step] or [0.0])[-1]
+
+
+def _draw_cut(ax, lines, cut, styles, widths):
+    title, axis, tasks, which = cut
+    for (row, d_model), tested in lines.items():
+        _draw_band(ax, [task[which] for task, _ in tested], [values for _, values in tested], styles[row],
+                   _mqar_label(row, d_model, widths))
+    ticks = [task[which] for task in tasks if any(task in dict(tested) for tested in lines.values())]
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(ticks, [_length_text(tick) for tick in ticks])
+    ax.minorticks_off()
+    ax.set_title(title, loc="left", fontweight="bold", fontsize=11)
+    ax.set_xlabel(axis)
 
 
 def _title(document):

@@ -117,3 +117,45 @@ def test_labels_keep_their_distance_and_their_order():
     assert all(b - a >= 0.05 - 1e-12 for a, b in zip(placed, placed[1:]))
     assert placed[3:] == [0.5, 0.9]
     assert placed[1] == pytest.approx(0.11)
+
+
+def mqar_line(row, seed, accuracy, lr=0.01, tasks=((64, 16), (128, 32), (1024, 4), (1024, 8))):
+    return json.dumps(
+        {
+            "settings": {"model": row, "d_model": 64, "lr": lr, "seed": seed, "train": [[64, 4, 1000]]},
+            "accuracy": accuracy,
+            "scores": [{"length": length, "pairs": pairs, "accuracy": accuracy} for length, pairs in tasks],
+            "curve": [{"step": 10 * i, "loss": None, "accuracy": accuracy * i / 4} for i in range(1, 5)],
+        }
+    )
+
+
+def test_mqar_draws_curves_and_the_cuts_that_were_tested(tmp_path):
+    path = tmp_path / "results.jsonl"
+    lines = [mqar_line(row, seed, 0.5 + 0.1 * seed) for row in ("gdn", "pgdn") for seed in (0, 1)]
+    path.write_text("\n".join(lines) + "\n" + lines[0][:40])  # the last line is being written
+    picture = tmp_path / "out.svg"
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert plots.main(["mqar", str(path), "-o", str(picture)]) == 0
+    text = picture.read_text()
+    assert "one pair per 4 tokens" in text and "length 1024" in text
+    assert "16 pairs, growing length" not in text  # one point is no line
+    assert ">pgdn</text>" in text
+
+
+def test_mqar_takes_the_best_learning_rate(tmp_path):
+    path = tmp_path / "results.jsonl"
+    lines = [mqar_line("gdn", 0, 0.9, lr=0.01), mqar_line("gdn", 1, 0.1, lr=0.01), mqar_line("gdn", 0, 0.6, lr=0.001)]
+    path.write_text("\n".join(lines) + "\n")
+    (best,) = plots._best_runs(plots.load_mqar(path)).values()
+    assert [run["lr"] for run in best] == [0.001]
+
+
+@pytest.mark.parametrize("text", ["", "not JSON\n", "{}\n", "[]\n", '{"settings": {}}\n'])
+def test_mqar_refuses_other_files(tmp_path, capsys, text):
+    path = tmp_path / "results.jsonl"
+    path.write_text(text)
+    assert plots.main(["mqar", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err

@@ -1,0 +1,68 @@
+#include "cli/live_lines.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace deltanet::cli {
+namespace {
+
+std::size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+LiveLines::LiveLines(std::size_t count) : live_(isatty(STDOUT_FILENO) != 0), lines_(count) {}
+
+LiveLines::~LiveLines() {
+  const std::lock_guard lock(mutex_);
+  erase();
+  std::fflush(stdout);
+}
+
+void LiveLines::set(std::size_t line, std::string text) {
+  const std::lock_guard lock(mutex_);
+  lines_[line] = std::move(text);
+  const auto now = std::chrono::steady_clock::now();
+  if (!live_ || now - last_ < std::chrono::milliseconds(100)) return;
+  last_ = now;
+  erase();
+  draw();
+  std::fflush(stdout);
+}
+
+void LiveLines::say(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  erase();
+  fmt::print("{}\n", text);
+  if (live_) draw();
+  std::fflush(stdout);
+}
+
+void LiveLines::erase() {
+  if (drawn_ > 0) fmt::print("\x1b[{}A\r\x1b[J", drawn_);
+  drawn_ = 0;
+}
+
+// A line that is wider than the terminal would take two rows, and erase() would miss one of them.
+void LiveLines::draw() {
+  const std::size_t width = terminal_width() - 1;
+  for (const std::string& line : lines_) {
+    if (line.empty()) continue;
+    fmt::print("{}\n", std::string_view(line).substr(0, width));
+    ++drawn_;
+  }
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace deltanet::cli

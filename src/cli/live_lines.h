@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deltanet::cli {
+
+// What several threads are doing: one changing line for each at the bottom of a terminal, and lines that stay above
+// them. Where standard output is not a terminal only the lines that stay are printed. All calls may come from any
+// thread.
+class LiveLines {
+ public:
+  explicit LiveLines(std::size_t count);
+  ~LiveLines();
+  LiveLines(const LiveLines&) = delete;
+  LiveLines& operator=(const LiveLines&) = delete;
+
+  bool live() const { return live_; }
+  void set(std::size_t line, std::string text);  // drawn at most ten times a second
+  void say(std::string_view text);               // stays
+
+ private:
+  void erase();
+  void draw();
+
+  std::mutex mutex_;
+  bool live_;
+  std::size_t drawn_ = 0;
+  std::vector<std::string> lines_;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+// 75 -> "1:15", 4000 -> "1:06:40"
+std::string duration_text(double seconds);
+
+}  // namespace deltanet::cli
