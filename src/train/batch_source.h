@@ -1,16 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
+
+#include "data/batches.h"
 
 namespace deltanet {
 
-// Sequences one after the other, as the model takes them; targets[i] follows ids[i], -100: nothing to predict there.
-struct Batch {
-  std::vector<int32_t> ids, targets;
-  std::vector<int64_t> offsets;
-};
+using data::Batch;
 
 // An endless list of samples, epoch after epoch, each in an order of its own. A sample depends on its number only, so a
 // run goes on exactly where it stopped, and any split over processes sees the same samples.

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "train/metrics.h"
-#include "train/text_batches.h"
+#include "train/training_data.h"
 #include "train/trainer.h"
 
 namespace deltanet {
