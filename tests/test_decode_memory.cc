@@ -132,8 +132,8 @@ TEST(LongDecode, AMillionTokensStayInTheSameMemory) {
   LanguageModel model = make_model(windowed_config(), 1);
   Decoder decoder(model, 1);
   decoder.run(36'000);  // tables of angles are full
-  const int64_t before = allocations, state_before = decoder.state_bytes();
   [[maybe_unused]] const int64_t resident_before = resident_bytes();
+  const int64_t before = allocations, state_before = decoder.state_bytes();
   decoder.run(kTokens);
   EXPECT_EQ(allocations - before, 0);
   EXPECT_EQ(decoder.state_bytes(), state_before);
