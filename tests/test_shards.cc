@@ -248,6 +248,19 @@ TEST(Tokenize, GivesTheSameForAnyNumberOfThreads) {
   for (const int threads : {2, 3, 8}) EXPECT_EQ(tokenized(directory, threads), one) << threads;
 }
 
+TEST(Tokenize, BlocksDoNotChangeTheTokensOfText) {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int i = 0; i < 300; ++i)
+    text += "The " + std::to_string(i) + "th line.\n" + std::string(i % 3, '\n') + "  and more,\n";
+  put(directory / "a.txt", text);
+  for (const char* name : {"gpt2.json", "llama3.json"}) {
+    const auto tokenizer = load_tokenizer(std::string(DELTANET_SOURCE_DIR "/tests/golden/tokenizers/") + name);
+    TextSource source({directory / "a.txt"}, {.block_bytes = 200});
+    EXPECT_EQ(all_ids(*tokenize_to_memory(source, *tokenizer, {}, 2)), tokenizer->encode(text)) << name;
+  }
+}
+
 TEST(Tokenize, TheFirstErrorOfTheCorpusIsReported) {
   const TemporaryDirectory directory;
   put_corpus(directory);
