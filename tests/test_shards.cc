@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "data/shards.h"
 #include "data/tokenize.h"
 #include "file_size_limit.h"
@@ -221,12 +225,31 @@ void put_corpus(const TemporaryDirectory& directory) {
   put(directory / "c.txt", "");
 }
 
+// Bytes that take their time for every third text, so that threads overtake each other.
+class UnevenTokenizer final : public Tokenizer {
+ public:
+  Ids encode(std::string_view text, bool add_special) const override {
+    if (++calls_ % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return bytes_->encode(text, add_special);
+  }
+  std::string piece(int32_t id) const override { return bytes_->piece(id); }
+  std::optional<int32_t> id_of(std::string_view token) const override { return bytes_->id_of(token); }
+  int64_t vocab_size() const override { return bytes_->vocab_size(); }
+  std::optional<int32_t> bos() const override { return bytes_->bos(); }
+  std::optional<int32_t> eos() const override { return bytes_->eos(); }
+  std::unique_ptr<Decoding> start_decoding(bool skip) const override { return bytes_->start_decoding(skip); }
+
+ private:
+  std::unique_ptr<Tokenizer> bytes_ = byte_tokenizer();
+  mutable std::atomic<int> calls_ = 0;
+};
+
 std::vector<Ids> tokenized(const TemporaryDirectory& directory, int threads) {
   TextSource source({directory.path().string()}, {.block_bytes = 100});
   std::vector<Ids> documents(1);
   int64_t done = 0;
   tokenize(
-      source, *byte_tokenizer(), threads,
+      source, UnevenTokenizer(), threads,
       [&](std::span<const int32_t> ids, bool ends_document) {
         documents.back().insert(documents.back().end(), ids.begin(), ids.end());
         if (ends_document) documents.emplace_back();
