@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "data/shards.h"
 #include "data/tokenize.h"
 #include "file_size_limit.h"
@@ -221,12 +225,31 @@ void put_corpus(const TemporaryDirectory& directory) {
   put(directory / "c.txt", "");
 }
 
+// Bytes that take their time for every third text, so that threads overtake each other.
+class UnevenTokenizer final : public Tokenizer {
+ public:
+  Ids encode(std::string_view text, bool add_special) const override {
+    if (++calls_ % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return bytes_->encode(text, add_special);
+  }
+  std::string piece(int32_t id) const override { return bytes_->piece(id); }
+  std::optional<int32_t> id_of(std::string_view token) const override { return bytes_->id_of(token); }
+  int64_t vocab_size() const override { return bytes_->vocab_size(); }
+  std::optional<int32_t> bos() const override { return bytes_->bos(); }
+  std::optional<int32_t> eos() const override { return bytes_->eos(); }
+  std::unique_ptr<Decoding> start_decoding(bool skip) const override { return bytes_->start_decoding(skip); }
+
+ private:
+  std::unique_ptr<Tokenizer> bytes_ = byte_tokenizer();
+  mutable std::atomic<int> calls_ = 0;
+};
+
 std::vector<Ids> tokenized(const TemporaryDirectory& directory, int threads) {
   TextSource source({directory.path().string()}, {.block_bytes = 100});
   std::vector<Ids> documents(1);
   int64_t done = 0;
   tokenize(
-      source, *byte_tokenizer(), threads,
+      source, UnevenTokenizer(), threads,
       [&](std::span<const int32_t> ids, bool ends_document) {
         documents.back().insert(documents.back().end(), ids.begin(), ids.end());
         if (ends_document) documents.emplace_back();
@@ -246,6 +269,19 @@ TEST(Tokenize, GivesTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(one.size(), 403u);  // 400 lines, two files, the open one
   for (std::size_t i = 0; i < 400; ++i) EXPECT_EQ(one[i], Ids(i % 37, 'j'));
   for (const int threads : {2, 3, 8}) EXPECT_EQ(tokenized(directory, threads), one) << threads;
+}
+
+TEST(Tokenize, BlocksDoNotChangeTheTokensOfText) {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int i = 0; i < 300; ++i)
+    text += "The " + std::to_string(i) + "th line.\n" + std::string(i % 3, '\n') + "  and more,\n";
+  put(directory / "a.txt", text);
+  for (const char* name : {"gpt2.json", "llama3.json"}) {
+    const auto tokenizer = load_tokenizer(std::string(DELTANET_SOURCE_DIR "/tests/golden/tokenizers/") + name);
+    TextSource source({directory / "a.txt"}, {.block_bytes = 200});
+    EXPECT_EQ(all_ids(*tokenize_to_memory(source, *tokenizer, {}, 2)), tokenizer->encode(text)) << name;
+  }
 }
 
 TEST(Tokenize, TheFirstErrorOfTheCorpusIsReported) {

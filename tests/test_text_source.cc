@@ -103,16 +103,19 @@ TEST(TextSource, BlankLinesSplit) {
 
 TEST(TextSource, SeparatorsSplitAndAreNeverCut) {
   const TemporaryDirectory directory;
-  std::string text;
-  Documents expected;
-  for (int i = 1; i < 60; ++i) {
-    expected.push_back(std::string(static_cast<std::size_t>(i), 'a') + "\n");
-    text += expected.back() + "<|end|>";
-  }
-  put(directory / "a.txt", text);
-  for (const std::size_t size : kBlockSizes) {
-    const TextOptions options{.split = Split::kSeparator, .separator = "<|end|>", .block_bytes = size};
-    EXPECT_EQ(read_all({directory / "a.txt"}, options), expected) << size;
+  // The second has places where text is cut, the third is only cut between characters.
+  for (const std::string separator : {"<|end|>", "| x y z |", "ababab"}) {
+    std::string text;
+    Documents expected;
+    for (int i = 1; i < 60; ++i) {
+      expected.push_back(std::string(static_cast<std::size_t>(i), 'a') + (separator == "<|end|>" ? "\n" : "c"));
+      text += expected.back() + separator;
+    }
+    put(directory / "a.txt", text);
+    for (const std::size_t size : kBlockSizes) {
+      const TextOptions options{.split = Split::kSeparator, .separator = separator, .block_bytes = size};
+      EXPECT_EQ(read_all({directory / "a.txt"}, options), expected) << separator << " " << size;
+    }
   }
   EXPECT_ERROR_HAS(TextSource({directory / "a.txt"}, {.split = Split::kSeparator}), "separator: given \"\"");
   EXPECT_ERROR_HAS(TextSource({directory / "a.txt"}, {.block_bytes = 3}), "block_bytes: given 3");
