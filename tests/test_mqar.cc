@@ -230,6 +230,18 @@ TEST(MqarRun, ReportsEveryStepAndScoresEveryTest) {
   }
 }
 
+TEST(MqarRun, QuickOneIsValid) {
+  for (const int64_t steps : {1, 20, 2500}) {
+    const MqarRun run = quick_mqar_run(steps);
+    EXPECT_NO_THROW(mqar_config(run));
+    EXPECT_GE(mqar_steps(run), steps);
+    EXPECT_LE(mqar_steps(run), steps + 2);
+  }
+  MqarRun run = tiny_run("gdn");
+  run.more_tests = {{{64, 8}, 10}};
+  EXPECT_NE(error_of([&] { mqar_config(run); }).find("vocabulary 16"), std::string::npos);
+}
+
 // Runs side by side are runs alone: nothing is shared, and libraries inside a run keep to its thread.
 TEST(MqarRun, IsTheSameBesideOthers) {
   const MqarRun run = tiny_run("pgdn");
