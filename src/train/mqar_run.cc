@@ -102,6 +102,9 @@ double mean_accuracy(const std::vector<MqarScore>& scores) {
 void check(const MqarRun& run) {
   const auto fail = [](const std::string& what) { throw Error("[mqar] " + what); };
   if (run.train.empty() || run.tests.empty()) fail("tasks: none; expected some to train on and some to test");
+  for (const auto* parts : {&run.train, &run.tests, &run.more_tests}) {
+    for (const MqarPart& part : *parts) validate(run.options, part.task);
+  }
   if (run.epochs < 1 || run.batch < 1 || run.validations < 1) fail("epochs, batch, validations: expected at least 1");
   if (!(run.lr > 0) || !std::isfinite(run.lr)) fail("lr: given " + std::to_string(run.lr) + "; expected above 0");
   if (run.d_model < 1 || run.layers < 1 || run.heads < 1 || run.d_model % run.heads != 0) {
@@ -145,7 +148,7 @@ MqarRun quick_mqar_run(int64_t steps) {
   // Mostly short ones, as in the paper's mix: recall is found there first, and then carries over to the longer ones.
   const int64_t longer = std::max<int64_t>(1, steps / 5), short_ones = std::max<int64_t>(1, steps - 2 * longer);
   run.train = {{{16, 4}, short_ones * run.batch}, {{32, 8}, longer * run.batch}, {{64, 16}, longer * run.batch}};
-  run.tests = {{{32, 8}, 200}, {{64, 16}, 200}, {{128, 32}, 100}, {{256, 64}, 50}};
+  run.tests = {{{32, 8}, 200}, {{64, 16}, 200}, {{128, 32}, 100}, {{256, 48}, 50}};
   return run;
 }
 

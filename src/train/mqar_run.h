@@ -54,7 +54,8 @@ struct MqarResult {
 // seen once.
 MqarRun quick_mqar_run(int64_t steps);
 
-// Two layers of mixer and MLP with tied embeddings, as in the paper and in zoology; heads of d_model / heads.
+// Two layers of mixer and MLP with tied embeddings, as in the paper and in zoology; heads of d_model / heads. Throws
+// Error where settings of the run are impossible.
 Config mqar_config(const MqarRun& run);
 int64_t mqar_steps(const MqarRun& run);
 
