@@ -79,9 +79,9 @@ class Subject {
   void step() {
     std::fill(dmatrices_.begin(), dmatrices_.end(), 0.0f);
     std::fill(dvectors_.begin(), dvectors_.end(), 0.0f);
-    const double loss =
-        model_.loss_and_gradients(ids_, targets_, offsets_, 1.0f / static_cast<float>(ids_.size()),
-                                  settings_.recompute ? Keep::kRecompute : Keep::kAll, dmatrices_.data(), dvectors_.data());
+    const double loss = model_.loss_and_gradients(ids_, targets_, offsets_, 1.0f / static_cast<float>(ids_.size()),
+                                                  settings_.recompute ? Keep::kRecompute : Keep::kAll,
+                                                  dmatrices_.data(), dvectors_.data());
     const double norm = std::sqrt(squared_norm(dmatrices_.data(), layout_->matrices_size(), threads_) +
                                   squared_norm(dvectors_.data(), layout_->vectors_size(), threads_));
     if (!std::isfinite(loss) || !std::isfinite(norm)) throw Error("[bench train] the loss is not finite");
@@ -102,7 +102,8 @@ class Subject {
       // The head runs once, a layer's products as often as there are layers; long rows in blocks as the loss does.
       const bool is_head = at.offset == layout_->head().offset;
       const int64_t block = is_head ? std::min<int64_t>(rows, 512) : rows;
-      std::vector<float> x(static_cast<std::size_t>(block * at.in), 0.5f), y(static_cast<std::size_t>(block * at.out), 0.5f);
+      std::vector<float> x(static_cast<std::size_t>(block * at.in), 0.5f),
+          y(static_cast<std::size_t>(block * at.out), 0.5f);
       std::vector<float> dw(static_cast<std::size_t>(at.out * at.in));
       const auto run = [&] {
         nn::linear(x.data(), at.in, block, weights_->matrix(at), nullptr, y.data(), at.out, false, threads_);
@@ -164,8 +165,8 @@ int run(const Settings& given) {
   std::vector<std::function<void()>> steps;
   for (const std::string& row : settings.rows) {
     progress.show(fmt::format("weights of {} ...", row));
-    subjects.push_back(
-        std::make_unique<Subject>(settings.small ? small_config(row) : row_config(row, settings.size), settings, threads));
+    subjects.push_back(std::make_unique<Subject>(settings.small ? small_config(row) : row_config(row, settings.size),
+                                                 settings, threads));
     steps.emplace_back([subject = subjects.back().get()] { subject->step(); });
   }
   // All subjects do a step in turn, so that noise hits them alike; the products of the first are measured in between.
@@ -183,8 +184,8 @@ int run(const Settings& given) {
                          {"length", settings.length},
                          {"product_gflops", median(product_rates)}};
   fmt::print("{}, {} x {} tokens, {}, {} threads; products of the layers: {} GFLOP/s\n\n",
-             settings.small ? "5.5M" : settings.size, settings.batch, settings.length,
-             settings.precision, threads, digits_text(median(product_rates)));
+             settings.small ? "5.5M" : settings.size, settings.batch, settings.length, settings.precision, threads,
+             digits_text(median(product_rates)));
   std::vector<std::vector<std::string>> table = {{bold("row"), bold("parameters"), bold("tokens/s"), bold("s/step"),
                                                   bold("GFLOP/s"), bold("of products"), bold("time"), bold("loss")}};
   for (std::size_t i = 0; i < subjects.size(); ++i) {
@@ -229,7 +230,9 @@ std::function<int()> setup_bench_train(CLI::App& app) {
   app.add_option("--size", settings->size, "340m or 1b")->capture_default_str();
   app.add_flag("--small", settings->small, "5.5M parameters, 8 x 256 tokens, instead");
   app.add_option("--batch", settings->batch, "Sequences in a step")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--length", settings->length, "Tokens of a sequence")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--length", settings->length, "Tokens of a sequence")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--precision", settings->precision, "Products in f32 or bf16")->capture_default_str();
   app.add_flag("--recompute", settings->recompute, "Keep only the inputs of the layers");
   app.add_option("--rounds", settings->rounds, "Steps measured")->capture_default_str()->check(CLI::PositiveNumber);

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "train/metrics.h"
-#include "train/training_data.h"
 #include "train/trainer.h"
+#include "train/training_data.h"
 
 namespace deltanet {
 
