@@ -2,10 +2,13 @@
 
     python -m deltanet.plots kernels kernels.json [-o kernels.png]
     python -m deltanet.plots mqar results.jsonl [-o results.png]
+    python -m deltanet.plots run DIR... [-o runs.png]
 
 `kernels` takes the file that ``deltanet bench kernels --json FILE`` wrote and draws time and tokens per second against
 the length, forward and forward+backward. `mqar` takes the results.jsonl of ``deltanet mqar`` or ``deltanet quickstart``
-and draws accuracy against the step, and the paper's three cuts as far as they were tested. The ending of the output file chooses the format (png, svg, pdf).
+and draws accuracy against the step, and the paper's three cuts as far as they were tested. `run` takes folders of
+``deltanet train`` and draws losses, gradient norms and learning rates of all of them. The ending of the output file
+chooses the format (png, svg, pdf).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import math
 import sys
 from pathlib import Path
 
-__all__ = ["PlotError", "load_kernels", "load_mqar", "plot_kernels", "plot_mqar"]
+__all__ = ["PlotError", "load_kernels", "load_mqar", "load_run", "plot_kernels", "plot_mqar", "plot_runs"]
 
 DIRECTIONS = ("forward", "forward+backward")
 
@@ -114,14 +117,8 @@ def plot_kernels(document: dict, output: str | Path) -> None:
 
 def load_mqar(path: str | Path) -> list[dict]:
     """The finished runs of a results.jsonl, checked; a last line that is still being written is left out."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise PlotError(f"{path}: is not a text file; expected lines of JSON") from None
     runs = []
-    for number, line in enumerate(text.split("\n")[:-1], 1):
+    for number, line in _whole_lines(path):
         try:
             runs.append(_mqar_run(json.loads(line)))
         except (json.JSONDecodeError, LookupError, TypeError, ValueError) as error:
@@ -161,6 +158,48 @@ def plot_mqar(runs: list[dict], output: str | Path) -> None:
         plt.close(figure)
 
 
+def load_run(directory: str | Path) -> list[dict]:
+    """The steps that a folder of `deltanet train` has logged, checked."""
+    path = Path(directory) / "metrics.jsonl"
+    steps = []
+    for number, line in _whole_lines(path):
+        try:
+            entry = json.loads(line)
+            steps.append({name: float(value) for name, value in entry.items() if isinstance(value, (int, float))})
+            steps[-1]["step"], steps[-1]["loss"]  # noqa: B018
+        except (json.JSONDecodeError, AttributeError, LookupError) as error:
+            raise PlotError(f"{path}: line {number} is not a step of `deltanet train` ({error!r})") from None
+    if not steps:
+        raise PlotError(f"{path}: has no steps to plot")
+    return steps
+
+
+def plot_runs(runs: dict[str, list[dict]], output: str | Path) -> None:
+    """Draws the steps of several runs, by name, into a file."""
+    plt = _pyplot()
+    panels = [("loss", "training loss"), ("val_loss", "validation loss"), ("grad_norm", "gradient norm"), ("lr", "learning rate")]
+    panels = [(key, label) for key, label in panels if any(key in step for steps in runs.values() for step in steps)]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 4.0), squeeze=False, layout="constrained")
+    colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    for ax, (key, label) in zip(axes[0], panels):
+        for index, (name, steps) in enumerate(runs.items()):
+            points = [(step["step"], step[key]) for step in steps if math.isfinite(step.get(key, math.nan))]
+            marker = "o" if len(points) < 12 else None
+            ax.plot(*zip(*points) if points else ([], []), color=colors[index % len(colors)], marker=marker, label=name)
+        ax.set_xlabel("step")
+        ax.set_title(label, fontsize=10, loc="left")
+        ax.grid(axis="y", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0][0].legend(frameon=False, fontsize=9)
+    try:
+        figure.savefig(output, dpi=150)
+    except (OSError, ValueError) as error:
+        raise PlotError(f"{output}: cannot be written ({error})") from None
+    finally:
+        plt.close(figure)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m deltanet.plots", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -172,10 +211,18 @@ def main(argv: list[str] | None = None) -> int:
     mqar = commands.add_parser("mqar", help="accuracy of recall against steps, length and pairs")
     mqar.add_argument("file", help="results.jsonl of `deltanet mqar` or `deltanet quickstart`")
     mqar.add_argument("-o", "--output", help="the picture (default: FILE with the ending .png)")
+    run = commands.add_parser("run", help="losses of training runs against the step")
+    run.add_argument("directories", nargs="+", help="folders that `deltanet train --out DIR` made")
+    run.add_argument("-o", "--output", help="the picture (default: losses.png in the first folder)")
     args = parser.parse_args(argv)
-    output = args.output or str(Path(args.file).with_suffix(".png"))
+    if args.command == "run":
+        output = args.output or str(Path(args.directories[0]) / "losses.png")
+    else:
+        output = args.output or str(Path(args.file).with_suffix(".png"))
     try:
-        if args.command == "mqar":
+        if args.command == "run":
+            plot_runs({Path(name).name or name: load_run(name) for name in args.directories}, output)
+        elif args.command == "mqar":
             plot_mqar(load_mqar(args.file), output)
         else:
             plot_kernels(load_kernels(args.file), output)
@@ -195,6 +242,17 @@ def _pyplot():
     import matplotlib.pyplot as plt
 
     return plt
+
+
+def _whole_lines(path):
+    """Numbered lines of a file; a last one that is still being written is left out."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise PlotError(f"{path}: is not a text file; expected lines of JSON") from None
+    return list(enumerate(text.split("\n")[:-1], 1))
 
 
 def _check_result(path, index, result):

@@ -159,3 +159,17 @@ def test_mqar_refuses_other_files(tmp_path, capsys, text):
     path.write_text(text)
     assert plots.main(["mqar", str(path)]) == 1
     assert str(path) in capsys.readouterr().err
+
+
+def test_runs_are_drawn_together(tmp_path, capsys):
+    for name in ("gdn", "pgdn"):
+        (tmp_path / name).mkdir()
+        lines = [{"step": i, "loss": 5 - 0.1 * i, "lr": 1e-3, "grad_norm": 1.0} for i in range(1, 20)]
+        lines[-1]["val_loss"] = 3.2
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2')
+    assert plots.main(["run", str(tmp_path / "gdn"), str(tmp_path / "pgdn")]) == 0
+    assert (tmp_path / "gdn" / "losses.png").stat().st_size > 5000
+    assert len(plots.load_run(tmp_path / "gdn")) == 19
+    (tmp_path / "gdn" / "metrics.jsonl").write_text("[1]\n")
+    assert plots.main(["run", str(tmp_path / "gdn")]) == 1
+    assert "line 1" in capsys.readouterr().err
