@@ -136,14 +136,8 @@ Plan& plan_of(const Key& key) {
 }
 
 void multiply(const Matmul& p, int threads) {
-  if (p.type == WeightType::kFloat32 && !p.b_transposed && !p.bias) {
-    // Faster than the primitive where A is transposed or the depth is large, as fast elsewhere (oneDNN 2.6).
-    dnnl::error::wrap_c_api(
-        dnnl_sgemm(p.a_transposed ? 'T' : 'N', 'N', p.m, p.n, p.depth, 1.0f, static_cast<const float*>(p.a), p.lda,
-                   static_cast<const float*>(p.b), p.ldb, p.add ? 1.0f : 0.0f, static_cast<float*>(p.c), p.ldc),
-        "sgemm failed");
-    return;
-  }
+  // Never oneDNN's sgemm: version 2.6 points the stack register into the heap while it runs, and a signal that arrives
+  // then writes its frame over other memory.
   plan_of({p.type, threads, p.a_transposed, p.b_transposed, p.bias != nullptr, p.add, p.m, p.n, p.depth, p.lda, p.ldb,
            p.ldc})
       .execute(p);
