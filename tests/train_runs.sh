@@ -65,11 +65,27 @@ case $what in
     wait "$pid"  # exit status 0
     train stopped --resume
     diff <(results straight) <(results stopped)
+    # A second signal does not wait for the end of the step, which takes seconds here.
+    "$program" train "$work/run.toml" --out "$work/left" --set batch_size=1024 > "$work/log" 2>&1 &
+    pid=$!
+    for _ in $(seq 1 600); do
+      grep -q "available" "$work/log" && break  # the table before the first step
+      sleep 0.05
+    done
+    kill -TERM "$pid"
+    sleep 0.2
+    kill -TERM "$pid"
+    status=0
+    wait "$pid" || status=$?
+    [ "$status" = 143 ]
     ;;
   mpi)
     train straight
-    "$mpirun" -n 2 --oversubscribe --allow-run-as-root "$program" train "$work/run.toml" --out "$work/two"
-    python3 - "$work/straight/metrics.jsonl" "$work/two/metrics.jsonl" <<'PY'
+    two_processes() {
+      "$mpirun" -n 2 --oversubscribe --allow-run-as-root "$program" train "$work/run.toml" "$@"
+    }
+    same_losses() {
+      python3 - "$work/straight/metrics.jsonl" "$work/$1/metrics.jsonl" <<'PY'
 import json, sys
 one, two = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
 assert len(one) == len(two) == 50
@@ -77,11 +93,28 @@ worst = max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in zip(one, two))
 print("largest relative difference of the losses:", worst)
 assert worst <= 1e-4
 PY
-    # A checkpoint of two processes goes on in one, and an error in one ends all.
-    [ "$(cat "$work/two/last")" = 50 ]
-    if "$mpirun" -n 2 --oversubscribe --allow-run-as-root "$program" train "$work/run.toml" --out "$work/two" \
-      > "$work/log" 2>&1; then exit 1; fi
+    }
+    two_processes --out "$work/two"
+    same_losses two
+    # An error in one ends all.
+    if two_processes --out "$work/two" > "$work/log" 2>&1; then exit 1; fi
     grep -q "process 0 of 2: .*holds a run already" "$work/log"
-    train two --resume
+    # So does the death of one; another number of processes goes on from the last checkpoint.
+    two_processes --out "$work/died" > "$work/log" 2>&1 &
+    job=$!
+    for _ in $(seq 1 600); do
+      [ "$(cat "$work/died/metrics.jsonl" 2> /dev/null | wc -l)" -ge 8 ] && break
+      sleep 0.05
+    done
+    for process in /proc/[0-9]*; do
+      if [ "$(readlink "$process/exe")" = "$program" ] && grep -q "$work/died" "$process/cmdline"; then
+        kill -9 "${process#/proc/}"
+        break
+      fi
+    done
+    if wait "$job"; then exit 1; fi
+    grep -q "signal 9" "$work/log"
+    train died --resume
+    same_losses died
     ;;
 esac

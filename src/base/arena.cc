@@ -7,6 +7,7 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 namespace deltanet {
@@ -36,6 +37,16 @@ void ask_for_huge_pages([[maybe_unused]] float* data, [[maybe_unused]] size_t by
 #endif
 }
 
+// A block that the machine cannot hold is refused here. The system may promise it all the same and fail when it is
+// touched; sanitizers end the process instead of throwing.
+void check_size([[maybe_unused]] size_t bytes) {
+#ifdef __linux__
+  static const size_t machine =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  if (bytes > machine) throw std::bad_alloc();
+#endif
+}
+
 }  // namespace
 
 void Arena::Free::operator()(float* p) const { ::operator delete[](p, alignment); }
@@ -46,6 +57,7 @@ void Arena::add_block(int64_t count) {
   // Growing by the size so far keeps the number of blocks small; memory that is never touched costs nothing.
   const int64_t size = std::max({count, kSmallestBlock, std::min(capacity_, kLargestGrowth)});
   const size_t bytes = static_cast<size_t>(size) * sizeof(float);
+  check_size(bytes);
   const std::align_val_t alignment = size >= kLargeBlock ? kHugePage : kAlignment;
   float* data = static_cast<float*>(::operator new[](bytes, alignment));
   if (alignment == kHugePage) ask_for_huge_pages(data, bytes);

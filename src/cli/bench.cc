@@ -2,11 +2,6 @@
 
 #include "cli/bench.h"
 
-#include <CLI/CLI.hpp>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace deltanet::cli {
 namespace {
 
@@ -19,20 +14,7 @@ constexpr Command kBenchmarks[] = {
     {"memory", "Memory that backward takes beyond its inputs and gradients", setup_bench_memory},
 };
 
-std::function<int()> setup(CLI::App& app) {
-  app.require_subcommand(1);
-  std::vector<std::pair<const CLI::App*, std::function<int()>>> actions;
-  for (const Command& benchmark : kBenchmarks) {
-    CLI::App* sub = app.add_subcommand(std::string(benchmark.name), std::string(benchmark.summary));
-    actions.emplace_back(sub, benchmark.setup(*sub));
-  }
-  return [actions] {
-    for (const auto& [sub, action] : actions) {
-      if (sub->parsed()) return action();
-    }
-    return 1;
-  };
-}
+std::function<int()> setup(const Arguments& args) { return add_commands(args, kBenchmarks); }
 
 const RegisterCommand kBench({"bench", "Measure kernels and models", setup});
 

@@ -9,11 +9,11 @@
 
 namespace deltanet::cli {
 
-std::function<int()> setup_bench_kernels(CLI::App& app);
-std::function<int()> setup_bench_floors(CLI::App& app);
-std::function<int()> setup_bench_step(CLI::App& app);
-std::function<int()> setup_bench_memory(CLI::App& app);
-std::function<int()> setup_bench_model(CLI::App& app);
-std::function<int()> setup_bench_train(CLI::App& app);
+std::function<int()> setup_bench_kernels(const Arguments& args);
+std::function<int()> setup_bench_floors(const Arguments& args);
+std::function<int()> setup_bench_step(const Arguments& args);
+std::function<int()> setup_bench_memory(const Arguments& args);
+std::function<int()> setup_bench_model(const Arguments& args);
+std::function<int()> setup_bench_train(const Arguments& args);
 
 }  // namespace deltanet::cli

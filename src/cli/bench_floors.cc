@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -276,14 +275,13 @@ int run(const Settings& settings) {
 
 }  // namespace
 
-std::function<int()> setup_bench_floors(CLI::App& app) {
+std::function<int()> setup_bench_floors(const Arguments& args) {
   const auto s = std::make_shared<Settings>();
-  app.add_option("--target", s->target, "SIMD target to use instead of the best one (see deltanet --version)");
-  app.add_option("--json", s->json, "Write the results to this file (-: to standard output, instead of the table)");
-  app.add_flag(
-      "--cpu-time", s->cpu_time,
-      "Count the time of the thread, not of the clock, where one thread is compared: steadier on a busy machine");
-  app.add_flag("--quick", s->quick, "Fewer repeats; the numbers are less certain");
+  args.option("--target", s->target, "SIMD target to use instead of the best one (see deltanet --version)");
+  args.option("--json", s->json, "Write the results to this file (-: to standard output, instead of the table)");
+  args.flag("--cpu-time", s->cpu_time,
+            "Count the time of the thread, not of the clock, where one thread is compared: steadier on a busy machine");
+  args.flag("--quick", s->quick, "Fewer repeats; the numbers are less certain");
   return [s] { return run(*s); };
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -289,32 +288,30 @@ int run(Settings settings) {
 
 }  // namespace
 
-std::function<int()> setup_bench_kernels(CLI::App& app) {
+std::function<int()> setup_bench_kernels(const Arguments& args) {
   const auto s = std::make_shared<Settings>();
-  app.add_option("--rows", s->labels, "Rows to time, separated by commas (default: see --list)")->delimiter(',');
-  app.add_option("--lengths", s->lengths, "Numbers of tokens, separated by commas (default: 256 ... 32768)")
-      ->delimiter(',')
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  app.add_option("--batch", s->shape.B, "Sequences")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--heads", s->shape.H, "Key heads")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--value-heads", s->shape.U, "Value heads, a multiple of --heads (default: --heads)")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--key-dim", s->shape.K, "Key dimension")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--value-dim", s->shape.V, "Value dimension")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--threads", s->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("--repeats", s->repeats, "Runs of each row at each length (default: what fits into --seconds)")
-      ->check(CLI::Range(1, 100000));
-  app.add_option("--seconds", s->seconds, "Time for each row at each length; three runs at least (default: 2)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--direction", s->direction, "forward, or both: forward and forward+backward")
-      ->check(CLI::IsMember({"forward", "both"}))
-      ->capture_default_str();
-  app.add_option("--target", s->target, "SIMD target to use instead of the best one (see deltanet --version)");
-  app.add_option("--json", s->json, "Write the results to this file (-: to standard output, instead of the tables)");
-  app.add_flag("--quick", s->quick, "Few lengths and short runs: some seconds in all");
-  app.add_flag("--cpu-time", s->cpu_time, "Count the time of the thread, not of the clock: steadier on a busy machine");
-  app.add_flag("--no-l2norm", s->no_l2norm, "Leave q and k as they are given");
-  app.add_flag("--list", s->list, "List the rows that are timed by default");
+  args.option("--rows", s->labels, "Rows to time, separated by commas (default: see --list)").comma_separated();
+  args.option("--lengths", s->lengths, "Numbers of tokens, separated by commas (default: 256 ... 32768)")
+      .comma_separated()
+      .between(int64_t{1}, int64_t{1} << 24);
+  args.option("--batch", s->shape.B, "Sequences").between(1, 4096).show_default();
+  args.option("--heads", s->shape.H, "Key heads").between(1, 4096).show_default();
+  args.option("--value-heads", s->shape.U, "Value heads, a multiple of --heads (default: --heads)").between(1, 4096);
+  args.option("--key-dim", s->shape.K, "Key dimension").between(1, 4096).show_default();
+  args.option("--value-dim", s->shape.V, "Value dimension").between(1, 4096).show_default();
+  args.option("--threads", s->threads, "Threads").between(1, 1024).show_default();
+  args.option("--repeats", s->repeats, "Runs of each row at each length (default: what fits into --seconds)")
+      .between(1, 100000);
+  args.option("--seconds", s->seconds, "Time for each row at each length; three runs at least (default: 2)").positive();
+  args.option("--direction", s->direction, "forward, or both: forward and forward+backward")
+      .one_of({"forward", "both"})
+      .show_default();
+  args.option("--target", s->target, "SIMD target to use instead of the best one (see deltanet --version)");
+  args.option("--json", s->json, "Write the results to this file (-: to standard output, instead of the tables)");
+  args.flag("--quick", s->quick, "Few lengths and short runs: some seconds in all");
+  args.flag("--cpu-time", s->cpu_time, "Count the time of the thread, not of the clock: steadier on a busy machine");
+  args.flag("--no-l2norm", s->no_l2norm, "Leave q and k as they are given");
+  args.flag("--list", s->list, "List the rows that are timed by default");
   return [s] { return run(*s); };
 }
 

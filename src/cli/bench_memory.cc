@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
 #include <climits>
 #include <fstream>
@@ -126,17 +125,18 @@ BackwardMemory measure_backward_memory(const std::string& label, const Shape& sh
   return {json.at("tensor_bytes").get<int64_t>(), json.at("extra_bytes").get<int64_t>()};
 }
 
-std::function<int()> setup_bench_memory(CLI::App& app) {
+std::function<int()> setup_bench_memory(const Arguments& args) {
   const auto s = std::make_shared<Settings>();
-  app.add_option("--row", s->label, "Row")->capture_default_str();
-  app.add_option("--length", s->shape.T, "Tokens")->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  app.add_option_function<int64_t>(
-         "--heads", [s](int64_t heads) { s->shape.H = s->shape.U = heads; }, "Heads (default: 8)")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--threads", s->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("--target", s->target, "SIMD target to use instead of the best one (see deltanet --version)");
-  app.add_option("--json", s->json, "Write the result to this file (-: to standard output, instead of the text)");
-  return [s] { return run(*s); };
+  args.option("--row", s->label, "Row").show_default();
+  args.option("--length", s->shape.T, "Tokens").between(1, 1 << 24).show_default();
+  args.option("--heads", s->shape.H, "Heads").between(1, 4096).show_default();
+  args.option("--threads", s->threads, "Threads").between(1, 1024).show_default();
+  args.option("--target", s->target, "SIMD target to use instead of the best one (see deltanet --version)");
+  args.option("--json", s->json, "Write the result to this file (-: to standard output, instead of the text)");
+  return [s] {
+    s->shape.U = s->shape.H;
+    return run(*s);
+  };
 }
 
 }  // namespace deltanet::cli

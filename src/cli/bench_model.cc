@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -261,24 +260,17 @@ class ModelBench {
 
 }  // namespace
 
-std::function<int()> setup_bench_model(CLI::App& app) {
+std::function<int()> setup_bench_model(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("--preset", settings->preset, "Model, ROW-SIZE")->capture_default_str();
-  app.add_option("--directory", settings->directory, "A checkpoint's configuration instead; it is also what is loaded");
-  app.add_option("--tokens", settings->tokens, "Length of the prefill")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--rounds", settings->rounds, "Measurements, of which the median counts")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--steps", settings->steps, "Tokens decoded in a round")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--threads", settings->threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
-  app.add_flag("--no-load", settings->no_load, "Do not write and load a checkpoint");
-  app.add_option("--scratch", settings->scratch,
-                 "Where the checkpoint is written for a moment (default: the system's)");
-  app.add_option("--json", settings->json, "Write the results to this file (- for standard output)");
+  args.option("--preset", settings->preset, "Model, ROW-SIZE").show_default();
+  args.option("--directory", settings->directory, "A checkpoint's configuration instead; it is also what is loaded");
+  args.option("--tokens", settings->tokens, "Length of the prefill").show_default().positive();
+  args.option("--rounds", settings->rounds, "Measurements, of which the median counts").show_default().positive();
+  args.option("--steps", settings->steps, "Tokens decoded in a round").show_default().positive();
+  args.option("--threads", settings->threads, "Threads (default: one per core)").not_negative();
+  args.flag("--no-load", settings->no_load, "Do not write and load a checkpoint");
+  args.option("--scratch", settings->scratch, "Where the checkpoint is written for a moment (default: the system's)");
+  args.option("--json", settings->json, "Write the results to this file (- for standard output)");
   return [settings] {
     if (!settings->json.empty()) check_writable(settings->json);
     return ModelBench(*settings).run();

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -193,13 +192,13 @@ int run(Settings settings) {
 
 }  // namespace
 
-std::function<int()> setup_bench_step(CLI::App& app) {
+std::function<int()> setup_bench_step(const Arguments& args) {
   const auto s = std::make_shared<Settings>();
-  app.add_option("--rows", s->labels, "Rows to time, separated by commas")->delimiter(',');
-  app.add_option("--threads", s->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("--target", s->target, "Only this SIMD target (default: all that this CPU has)");
-  app.add_option("--json", s->json, "Write the results to this file (-: to standard output, instead of the table)");
-  app.add_flag("--quick", s->quick, "Fewer repeats");
+  args.option("--rows", s->labels, "Rows to time, separated by commas").comma_separated();
+  args.option("--threads", s->threads, "Threads").between(1, 1024).show_default();
+  args.option("--target", s->target, "Only this SIMD target (default: all that this CPU has)");
+  args.option("--json", s->json, "Write the results to this file (-: to standard output, instead of the table)");
+  args.flag("--quick", s->quick, "Fewer repeats");
   return [s] { return run(*s); };
 }
 

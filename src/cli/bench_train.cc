@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -224,20 +223,18 @@ int run(const Settings& given) {
 
 }  // namespace
 
-std::function<int()> setup_bench_train(CLI::App& app) {
+std::function<int()> setup_bench_train(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("--rows", settings->rows, "Rows to train, compared with the first")->delimiter(',');
-  app.add_option("--size", settings->size, "340m or 1b")->capture_default_str();
-  app.add_flag("--small", settings->small, "5.5M parameters, 8 x 256 tokens, instead");
-  app.add_option("--batch", settings->batch, "Sequences in a step")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--length", settings->length, "Tokens of a sequence")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--precision", settings->precision, "Products in f32 or bf16")->capture_default_str();
-  app.add_flag("--recompute", settings->recompute, "Keep only the inputs of the layers");
-  app.add_option("--rounds", settings->rounds, "Steps measured")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--threads", settings->threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
-  app.add_option("--json", settings->json, "Write the results to this file (- for standard output)");
+  args.option("--rows", settings->rows, "Rows to train, compared with the first").comma_separated();
+  args.option("--size", settings->size, "340m or 1b").show_default();
+  args.flag("--small", settings->small, "5.5M parameters, 8 x 256 tokens, instead");
+  args.option("--batch", settings->batch, "Sequences in a step").show_default().positive();
+  args.option("--length", settings->length, "Tokens of a sequence").show_default().positive();
+  args.option("--precision", settings->precision, "Products in f32 or bf16").show_default();
+  args.flag("--recompute", settings->recompute, "Keep only the inputs of the layers");
+  args.option("--rounds", settings->rounds, "Steps measured").show_default().positive();
+  args.option("--threads", settings->threads, "Threads (default: one per core)").not_negative();
+  args.option("--json", settings->json, "Write the results to this file (- for standard output)");
   return [settings] {
     if (!settings->json.empty()) check_writable(settings->json);
     if (settings->precision == "int8") throw Error("[bench train] precision: given int8; expected f32 or bf16");

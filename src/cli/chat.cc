@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -135,15 +134,15 @@ class Chat {
   bool first_ = true;
 };
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
   settings->sampling.generate.sampling = {.temperature = 0.7, .top_p = 0.95};
-  add_run_options(app, settings->run);
-  add_sampling_options(app, settings->sampling);
-  app.add_option("--system", settings->system, "Text before the first turn");
-  app.add_option("--user-prefix", settings->user, "Text before what you say")->capture_default_str();
-  app.add_option("--assistant-prefix", settings->assistant, "Text before what the model says");
-  app.footer("Models are plain language models: the prefixes are how a conversation looks as text.");
+  add_run_options(args, settings->run);
+  add_sampling_options(args, settings->sampling);
+  args.option("--system", settings->system, "Text before the first turn");
+  args.option("--user-prefix", settings->user, "Text before what you say").show_default();
+  args.option("--assistant-prefix", settings->assistant, "Text before what the model says");
+  args.footer("Models are plain language models: the prefixes are how a conversation looks as text.");
   return [settings] { return Chat(*settings).run(); };
 }
 

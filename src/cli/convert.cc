@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -25,13 +24,13 @@ struct SaveSettings {
   int threads = 0;
 };
 
-void add_save_options(CLI::App& app, SaveSettings& settings) {
-  app.add_option("--dtype", settings.dtype, "Type of the stored values: f32, bf16 or f16")->capture_default_str();
-  app.add_option("--max-shard-gb", settings.max_shard_gb, "Split the weights into files of at most this size")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-9, 1e9));
-  app.add_flag("--force", settings.force, "Replace a checkpoint that is already there");
-  app.add_option("--threads", settings.threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
+void add_save_options(const Arguments& args, SaveSettings& settings) {
+  args.option("--dtype", settings.dtype, "Type of the stored values: f32, bf16 or f16").show_default();
+  args.option("--max-shard-gb", settings.max_shard_gb, "Split the weights into files of at most this size")
+      .show_default()
+      .between(1e-9, 1e9);
+  args.flag("--force", settings.force, "Replace a checkpoint that is already there");
+  args.option("--threads", settings.threads, "Threads (default: one per core)").not_negative();
 }
 
 void check_target(const SaveSettings& settings) {
@@ -48,12 +47,12 @@ void save(const Model& model, const SaveSettings& settings) {
              settings.dtype);
 }
 
-std::function<int()> setup_convert(CLI::App& app) {
+std::function<int()> setup_convert(const Arguments& args) {
   const auto settings = std::make_shared<SaveSettings>();
   const auto source = std::make_shared<std::string>();
-  app.add_option("source", *source, "Checkpoint to read")->required();
-  app.add_option("target", settings->target, "Directory to write")->required();
-  add_save_options(app, *settings);
+  args.option("source", *source, "Checkpoint to read").required();
+  args.option("target", settings->target, "Directory to write").required();
+  add_save_options(args, *settings);
   return [settings, source] {
     check_target(*settings);
     save(Model::load(*source, {.threads = settings->threads}), *settings);
@@ -66,13 +65,14 @@ struct InitSettings : SaveSettings {
   uint64_t seed = 0;
 };
 
-std::function<int()> setup_init(CLI::App& app) {
+std::function<int()> setup_init(const Arguments& args) {
   const auto settings = std::make_shared<InitSettings>();
-  app.add_option("target", settings->target, "Directory to write")->required();
-  auto* preset = app.add_option("--preset", settings->preset, "ROW-SIZE such as pgdn-340m (`deltanet info --presets`)");
-  app.add_option("--config", settings->config, "A config.json instead")->excludes(preset);
-  app.add_option("--seed", settings->seed, "Seed of the random values")->capture_default_str();
-  add_save_options(app, *settings);
+  args.option("target", settings->target, "Directory to write").required();
+  const Option preset =
+      args.option("--preset", settings->preset, "ROW-SIZE such as pgdn-340m (`deltanet info --presets`)");
+  args.option("--config", settings->config, "A config.json instead").excludes(preset);
+  args.option("--seed", settings->seed, "Seed of the random values").show_default();
+  add_save_options(args, *settings);
   return [settings] {
     if (settings->preset.empty() == settings->config.empty()) {
       throw Error("[init] expected --preset NAME or --config FILE");

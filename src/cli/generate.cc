@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -118,19 +117,16 @@ int run(const Settings& settings) {
   return 0;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  add_run_options(app, settings->run);
+  add_run_options(args, settings->run);
   // One value each time the option is given: the directory may follow.
-  app.add_option("-p,--prompt", settings->prompts, "Text to continue; given several times, a batch")
-      ->allow_extra_args(false);
-  app.add_option("--prompt-file", settings->prompt_files, "The same from a file")
-      ->check(CLI::ExistingFile)
-      ->allow_extra_args(false);
-  add_sampling_options(app, settings->sampling);
-  app.add_option("--save-state", settings->save_state, "Write what the model remembers to this file at the end");
-  app.add_option("--load-state", settings->load_state, "Go on from such a file; prompts are added to it");
-  app.add_flag("-q,--quiet", settings->quiet, "No statistics at the end");
+  args.option("-p,--prompt", settings->prompts, "Text to continue; given several times, a batch").one_value_each();
+  args.option("--prompt-file", settings->prompt_files, "The same from a file").existing_file().one_value_each();
+  add_sampling_options(args, settings->sampling);
+  args.option("--save-state", settings->save_state, "Write what the model remembers to this file at the end");
+  args.option("--load-state", settings->load_state, "Go on from such a file; prompts are added to it");
+  args.flag("-q,--quiet", settings->quiet, "No statistics at the end");
   return [settings] { return run(*settings); };
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -144,13 +143,13 @@ int run(const Settings& settings) {
   return 0;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("directory", settings->directory, "Checkpoint directory");
-  app.add_option("--preset", settings->preset, "A preset instead, ROW-SIZE such as pgdn-340m");
-  app.add_flag("--presets", settings->list, "List the presets");
-  app.add_flag("--all", settings->all, "List the parameters of every layer");
-  app.add_flag("--json", settings->json, "Print JSON");
+  args.option("directory", settings->directory, "Checkpoint directory");
+  args.option("--preset", settings->preset, "A preset instead, ROW-SIZE such as pgdn-340m");
+  args.flag("--presets", settings->list, "List the presets");
+  args.flag("--all", settings->all, "List the parameters of every layer");
+  args.flag("--json", settings->json, "Print JSON");
   return [settings] { return run(*settings); };
 }
 

@@ -31,16 +31,10 @@ std::string version_text() {
 
 int run(int argc, char** argv) {
   CLI::App app("Delta-rule linear attention on CPUs.", "deltanet");
-  app.require_subcommand(1);
   app.set_version_flag("--version", version_text);
   std::string simd;
   app.add_option("--simd", simd, "Use this SIMD target instead of the best one (see --version)");
-
-  std::vector<std::pair<CLI::App*, std::function<int()>>> actions;
-  for (const Command& command : commands()) {
-    CLI::App* sub = app.add_subcommand(std::string(command.name), std::string(command.summary));
-    actions.emplace_back(sub, command.setup(*sub));
-  }
+  const std::function<int()> action = add_commands(Arguments(app), commands());
   if (argc == 1) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
@@ -50,12 +44,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
-
   if (!simd.empty()) set_simd_target(simd);
-  for (const auto& [sub, action] : actions) {
-    if (sub->parsed()) return action();
-  }
-  return 1;
+  return action();
 }
 
 }  // namespace

@@ -2,21 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 
 #include "deltanet/error.h"
 
 namespace deltanet::cli {
 
-void add_run_options(CLI::App& app, RunOptions& options) {
-  app.add_option("directory", options.directory, "Checkpoint: config.json, model.safetensors, tokenizer")->required();
-  app.add_option("--weights", options.weights, "Type of the matrices: f32, bf16 or int8")->capture_default_str();
-  app.add_option(
+void add_run_options(const Arguments& args, RunOptions& options) {
+  args.option("directory", options.directory, "Checkpoint: config.json, model.safetensors, tokenizer").required();
+  args.option("--weights", options.weights, "Type of the matrices: f32, bf16 or int8").show_default();
+  args.option(
       "--tokenizer", options.tokenizer,
       "tokenizer.json, tokenizer.model, a directory with one of them, or \"bytes\" (default: the checkpoint's)");
-  app.add_option("--threads", options.threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
-  app.add_flag("--no-special", options.no_special, "Do not add the tokens that the tokenizer puts before a text (BOS)");
+  args.option("--threads", options.threads, "Threads (default: one per core)").not_negative();
+  args.flag("--no-special", options.no_special, "Do not add the tokens that the tokenizer puts before a text (BOS)");
 }
 
 Model load_model(const RunOptions& options) {
@@ -50,23 +49,22 @@ std::unique_ptr<Tokenizer> load_tokenizer_for(const RunOptions& options, const M
   return tokenizer;
 }
 
-void add_sampling_options(CLI::App& app, SamplingOptions& options) {
+void add_sampling_options(const Arguments& args, SamplingOptions& options) {
   SamplerOptions& sampling = options.generate.sampling;
-  app.add_option("-n,--max-tokens", options.generate.max_tokens, "New tokens at most")->capture_default_str();
-  app.add_option("-t,--temperature", sampling.temperature, "0 takes the most probable token; higher is wilder")
-      ->capture_default_str();
-  app.add_option("--top-k", sampling.top_k, "Only the k most probable tokens (0: all)")->capture_default_str();
-  app.add_option("--top-p", sampling.top_p, "Only the most probable tokens that have this probability together")
-      ->capture_default_str();
-  app.add_option("--min-p", sampling.min_p, "Only tokens at least this times as probable as the most probable")
-      ->capture_default_str();
-  app.add_option("--repetition-penalty", sampling.repetition_penalty,
-                 "Above 1: tokens seen before become less probable")
-      ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "Seed of the random choices")->capture_default_str();
-  app.add_option("--stop", options.stops, "End at this text, which is not printed; may be given several times")
-      ->allow_extra_args(false);
-  app.add_flag("--ignore-eos", options.ignore_eos, "Go on after an end-of-text token");
+  args.option("-n,--max-tokens", options.generate.max_tokens, "New tokens at most").show_default();
+  args.option("-t,--temperature", sampling.temperature, "0 takes the most probable token; higher is wilder")
+      .show_default();
+  args.option("--top-k", sampling.top_k, "Only the k most probable tokens (0: all)").show_default();
+  args.option("--top-p", sampling.top_p, "Only the most probable tokens that have this probability together")
+      .show_default();
+  args.option("--min-p", sampling.min_p, "Only tokens at least this times as probable as the most probable")
+      .show_default();
+  args.option("--repetition-penalty", sampling.repetition_penalty, "Above 1: tokens seen before become less probable")
+      .show_default();
+  args.option("--seed", sampling.seed, "Seed of the random choices").show_default();
+  args.option("--stop", options.stops, "End at this text, which is not printed; may be given several times")
+      .one_value_each();
+  args.flag("--ignore-eos", options.ignore_eos, "Go on after an end-of-text token");
 }
 
 GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer) {

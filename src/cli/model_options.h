@@ -4,12 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "cli/arguments.h"
 #include "deltanet/model.h"
 #include "deltanet/tokenizer.h"
-
-namespace CLI {
-class App;
-}
 
 // Options that the subcommands on models share.
 
@@ -23,7 +20,7 @@ struct RunOptions {
   bool no_special = false;  // do not put the tokens around a prompt that the tokenizer asks for
 };
 
-void add_run_options(CLI::App& app, RunOptions& options);
+void add_run_options(const Arguments& args, RunOptions& options);
 
 Model load_model(const RunOptions& options);
 // The tokenizer of the directory, or the one asked for: a file, a directory, or "bytes". A vocabulary that the model
@@ -36,7 +33,7 @@ struct SamplingOptions {
   bool ignore_eos = false;
 };
 
-void add_sampling_options(CLI::App& app, SamplingOptions& options);
+void add_sampling_options(const Arguments& args, SamplingOptions& options);
 // With the end tokens that the model and the tokenizer name, unless they are to be ignored.
 GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer);
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -236,32 +235,29 @@ int run(const Settings& settings) {
   return 0;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
   const auto list = [&](const char* name, auto& values, const char* text) {
-    app.add_option(name, values, text)->delimiter(',');
+    args.option(name, values, text).comma_separated();
   };
-  app.add_option("--preset", settings->preset,
-                 "quick: minutes on two cores; paper: the full grid (options below change it)")
-      ->check(CLI::IsMember({"quick", "paper"}))
-      ->capture_default_str();
+  args.option("--preset", settings->preset,
+              "quick: minutes on two cores; paper: the full grid (options below change it)")
+      .one_of({"quick", "paper"})
+      .show_default();
   list("--models", settings->models, "Rows of the table (default: dn,pdn,gdn,pgdn)");
   list("--lengths", settings->lengths, "Train a model for each length and number of pairs instead of the paper's mix");
   list("--pairs", settings->pairs, "Numbers of pairs, with --lengths; four tokens each at least");
   list("--d-model", settings->d_models, "Widths of the model; two heads share each");
   list("--lrs", settings->lrs, "Peak learning rates; the best is picked for each model");
   list("--seeds", settings->seeds, "Seeds of weights and examples");
-  app.add_option("--epochs", settings->epochs, "Passes over the examples")->check(CLI::PositiveNumber);
-  app.add_option("--examples", settings->examples, "Examples in an epoch, with --lengths")->check(CLI::PositiveNumber);
-  app.add_option("--batch", settings->batch, "Examples in a step")->check(CLI::PositiveNumber);
-  app.add_option("--vocab", settings->vocab, "Tokens of the vocabulary")->check(CLI::PositiveNumber);
-  app.add_option("--filler", settings->filler, "Between the queries: random tokens or zeros")
-      ->check(CLI::IsMember({"random", "zeros"}));
-  app.add_option("--out", settings->out, "Folder of results.jsonl; runs that it holds are not run again")
-      ->capture_default_str();
-  app.add_option("--threads", settings->threads, "Runs at a time (default: one per core)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_flag("--no-plot", settings->no_plot, "No picture at the end");
+  args.option("--epochs", settings->epochs, "Passes over the examples").positive();
+  args.option("--examples", settings->examples, "Examples in an epoch, with --lengths").positive();
+  args.option("--batch", settings->batch, "Examples in a step").positive();
+  args.option("--vocab", settings->vocab, "Tokens of the vocabulary").positive();
+  args.option("--filler", settings->filler, "Between the queries: random tokens or zeros").one_of({"random", "zeros"});
+  args.option("--out", settings->out, "Folder of results.jsonl; runs that it holds are not run again").show_default();
+  args.option("--threads", settings->threads, "Runs at a time (default: one per core)").not_negative();
+  args.flag("--no-plot", settings->no_plot, "No picture at the end");
   return [settings] { return run(*settings); };
 }
 

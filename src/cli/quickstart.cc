@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -120,18 +119,13 @@ int run(const Settings& settings) {
   return 0;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("--seconds", settings->seconds, "Training of GDN and PGDN, about")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--text-seconds", settings->text_seconds, "Training on text")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--text", settings->texts, "Files to train on instead of the project's docs")
-      ->check(CLI::ExistingFile);
-  app.add_option("--out", settings->out, "Folder of results.jsonl and the picture")->capture_default_str();
-  app.add_flag("--no-plot", settings->no_plot, "No picture");
+  args.option("--seconds", settings->seconds, "Training of GDN and PGDN, about").positive().show_default();
+  args.option("--text-seconds", settings->text_seconds, "Training on text").positive().show_default();
+  args.option("--text", settings->texts, "Files to train on instead of the project's docs").existing_file();
+  args.option("--out", settings->out, "Folder of results.jsonl and the picture").show_default();
+  args.flag("--no-plot", settings->no_plot, "No picture");
   return [settings] { return run(*settings); };
 }
 

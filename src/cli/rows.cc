@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -270,10 +269,10 @@ int run(const Settings& settings) {
   return 0;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("name", settings->name, "Show the formulas and options of this row");
-  app.add_flag("--json", settings->json, "Print JSON");
+  args.option("name", settings->name, "Show the formulas and options of this row");
+  args.flag("--json", settings->json, "Print JSON");
   return [settings] { return run(*settings); };
 }
 

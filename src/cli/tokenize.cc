@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
 #include <memory>
@@ -121,26 +120,25 @@ void run(const Settings& settings) {
              bytes / seconds / 1e6);
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("inputs", settings->inputs,
-                 "Text files, JSON lines (.jsonl), either with .gz or .zst, or directories of them")
-      ->required();
-  app.add_option("--tokenizer", settings->tokenizer,
-                 "tokenizer.json, tokenizer.model, a directory with one of them, or \"bytes\"")
-      ->required();
-  app.add_option("--out", settings->out, "Directory to write")->required();
-  app.add_option("--field", settings->field, "Field of a JSON line that holds its text")->capture_default_str();
-  auto* blank = app.add_flag("--split-blank-lines", settings->blank_lines, "Text files: documents end at blank lines");
-  app.add_option("--split-at", settings->separator, "Text files: documents end at this text, such as <|endoftext|>")
-      ->excludes(blank);
-  app.add_option("--eos", settings->eos, "Token behind every document: auto (the tokenizer's), none, a token or an id")
-      ->capture_default_str();
-  app.add_option("--shard-tokens", settings->shard_tokens, "Tokens in a file at most")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--threads", settings->threads, "Threads (default: one per core)")->check(CLI::NonNegativeNumber);
-  app.add_flag("--force", settings->force, "Replace a corpus that is already there");
+  args.option("inputs", settings->inputs,
+              "Text files, JSON lines (.jsonl), either with .gz or .zst, or directories of them")
+      .required();
+  args.option("--tokenizer", settings->tokenizer,
+              "tokenizer.json, tokenizer.model, a directory with one of them, or \"bytes\"")
+      .required();
+  args.option("--out", settings->out, "Directory to write").required();
+  args.option("--field", settings->field, "Field of a JSON line that holds its text").show_default();
+  const Option blank =
+      args.flag("--split-blank-lines", settings->blank_lines, "Text files: documents end at blank lines");
+  args.option("--split-at", settings->separator, "Text files: documents end at this text, such as <|endoftext|>")
+      .excludes(blank);
+  args.option("--eos", settings->eos, "Token behind every document: auto (the tokenizer's), none, a token or an id")
+      .show_default();
+  args.option("--shard-tokens", settings->shard_tokens, "Tokens in a file at most").show_default().positive();
+  args.option("--threads", settings->threads, "Threads (default: one per core)").not_negative();
+  args.flag("--force", settings->force, "Replace a corpus that is already there");
   return [settings] {
     run(*settings);
     return 0;

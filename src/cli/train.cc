@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -167,16 +166,16 @@ int run(const Settings& settings) {
   return 0;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_option("config", settings->file, "TOML file; keys as in configs/*.toml")->check(CLI::ExistingFile);
-  app.add_option("--preset", settings->preset, "Recipe to start from: 340m, 1b, tiny-5m, small-25m, or ROW-RECIPE");
-  app.add_option("--data", settings->data, "Training text");
-  app.add_option("--out", settings->out, "Folder of the run");
-  app.add_option("--steps", settings->steps, "Number of steps");
-  app.add_option("--seed", settings->seed, "Seed of the weights and of the order of the data");
-  app.add_flag("--resume", settings->resume, "Go on from the last checkpoint in the folder");
-  app.add_option("--set", settings->assignments, "key=value, for any key of a config; may be given several times");
+  args.option("config", settings->file, "TOML file; keys as in configs/*.toml").existing_file();
+  args.option("--preset", settings->preset, "Recipe to start from: 340m, 1b, tiny-5m, small-25m, or ROW-RECIPE");
+  args.option("--data", settings->data, "Training text");
+  args.option("--out", settings->out, "Folder of the run");
+  args.option("--steps", settings->steps, "Number of steps");
+  args.option("--seed", settings->seed, "Seed of the weights and of the order of the data");
+  args.flag("--resume", settings->resume, "Go on from the last checkpoint in the folder");
+  args.option("--set", settings->assignments, "key=value, for any key of a config; may be given several times");
   return [settings] { return run(*settings); };
 }
 

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -104,12 +103,12 @@ int run(const Settings& settings) {
   return holding == total ? 0 : 1;
 }
 
-std::function<int()> setup(CLI::App& app) {
+std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
-  app.add_flag("--quick", settings->options.quick, "Fewer random draws and shorter sequences");
-  app.add_option("--seed", settings->options.seed, "Seed of the random draws")->capture_default_str();
-  app.add_option("--threads", settings->options.threads, "Threads of the fast path (0: all)")->capture_default_str();
-  app.add_option("--json", settings->json_file, "Also write the results to this file");
+  args.flag("--quick", settings->options.quick, "Fewer random draws and shorter sequences");
+  args.option("--seed", settings->options.seed, "Seed of the random draws").show_default();
+  args.option("--threads", settings->options.threads, "Threads of the fast path (0: all)").show_default();
+  args.option("--json", settings->json_file, "Also write the results to this file");
   return [settings] { return run(*settings); };
 }
 

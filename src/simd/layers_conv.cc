@@ -76,7 +76,10 @@ void group(const ConvGroup& p) {
 
 template <int kWidth, bool kGrad>
 void width_of(const ConvGroup& p) {
-  if (p.tokens == kConvTokens) return group<kWidth, kConvTokens, kGrad>(p);
+  // Models use width 4; other widths need not be fast, and every group of tokens is long code.
+  if constexpr (kWidth == 4) {
+    if (p.tokens == kConvTokens) return group<kWidth, kConvTokens, kGrad>(p);
+  }
   ConvGroup one = p;
   for (int64_t t = 0; t < p.tokens; ++t) {
     for (int j = 0; j < kWidth; ++j) one.x[j] = p.x[t + j];
