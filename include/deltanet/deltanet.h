@@ -2,6 +2,7 @@
 
 #include "deltanet/error.h"
 #include "deltanet/model.h"
+#include "deltanet/optimizer.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
