@@ -36,8 +36,8 @@ struct SamplerOptions {
 
 struct GenerateOptions {
   int64_t max_tokens = 128;
-  SamplerOptions sampling;
-  std::vector<int32_t> end_ids;  // a sequence ends after one of these
+  SamplerOptions sampling = {};
+  std::vector<int32_t> end_ids = {};  // a sequence ends after one of these
 };
 
 struct GenerateStats {

@@ -19,7 +19,7 @@ struct AdamWOptions {
 
 struct TrainStepOptions {
   double lr = 4e-4;
-  AdamWOptions adamw;
+  AdamWOptions adamw = {};
   double clip = 1.0;       // gradients of a larger norm are scaled down to this one; infinity: never
   bool recompute = false;  // as in Model::loss_and_gradients
 };

@@ -69,8 +69,8 @@ struct TokenStream::Impl {
   std::vector<int32_t> unread;  // the prompt, before the first token
   GenerateOptions options;
   Sampler sampler;
-  std::vector<float> logits;
-  std::vector<int32_t> history;  // kept only for a repetition penalty
+  std::vector<float> logits = {};
+  std::vector<int32_t> history = {};  // kept only for a repetition penalty
   int64_t tokens = 0;
   bool ended = false;
 };
