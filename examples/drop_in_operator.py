@@ -1,6 +1,6 @@
 """A PyTorch operator of deltanet in place of a loop over the tokens: the same numbers, and how much faster.
 
-    python examples/drop_in_operator.py [--length 512] [--heads 8] [--dim 128]
+    python examples/drop_in_operator.py [--length 256] [--heads 8] [--dim 128]
 
 The names and arguments are those of flash-linear-attention, so that code written for it moves by changing an import:
 
@@ -45,7 +45,7 @@ def seconds(function, inputs, repeats=3):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--dim", type=int, default=128)
     options = parser.parse_args()

@@ -56,7 +56,7 @@ output_type: loglikelihood_rolling
 doc_to_text: ""
 doc_to_target: text
 metric_list:
-  - {{metric: bits_per_byte}}
+  - {{metric: bits_per_byte, aggregation: bits_per_byte, higher_is_better: false}}
 """
 WRITTEN = """task: {name}
 dataset_path: json
@@ -135,7 +135,7 @@ def main():
     parser.add_argument("--weights", default="f32", choices=("f32", "bf16", "int8"))
     parser.add_argument("--questions", help="a JSONL file in the form of ARC, in place of the capitals")
     parser.add_argument("--limit", type=int, default=100, help="how many questions of that file")
-    parser.add_argument("--steps", type=int, default=200, help="of training, without --model")
+    parser.add_argument("--steps", type=int, default=120, help="of training, without --model")
     parser.add_argument("--out", help="where the tasks are written; by default a temporary folder")
     options = parser.parse_args()
 

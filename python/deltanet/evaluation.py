@@ -208,12 +208,15 @@ class _GenerationOptions:
 
 
 def main() -> None:
-    """lm_eval's command line with the model "deltanet", which is also the default."""
+    """lm_eval's command line, where the model is "deltanet" and the device the CPU unless something else is said."""
     from lm_eval.__main__ import cli_evaluate
 
-    names = {argument.split("=")[0] for argument in sys.argv[1:]}
-    if names & {"--model_args", "-a"} and not names & {"--model", "-M"}:
-        sys.argv += ["--model", "deltanet"]
+    given = {argument.split("=")[0] for argument in sys.argv[1:]}
+    if given & {"--model_args", "-a"}:
+        if not given & {"--model", "-M"}:
+            sys.argv += ["--model", "deltanet"]
+        if "--device" not in given:
+            sys.argv += ["--device", "cpu"]
     cli_evaluate()
 
 
