@@ -226,6 +226,7 @@ NB_MODULE(_core, m) {
   m.def("default_threads", default_threads);
 
   bind_model(m);
+  bind_ops(m);
   bind_tokenizer(m);
 }
 

@@ -1,0 +1,131 @@
+"""One function for every row: checks what was given in the words of the caller, then runs the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from .._core import Error
+from ._library import INPUTS, forward_op, run_forward, variant_of
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_INTEGERS = (torch.int64, torch.int32)
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def recurrence(
+    row: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    g: Tensor | None = None,
+    beta: Tensor | None = None,
+    beta_erase: Tensor | None = None,
+    d: Tensor | None = None,
+    g_atk: Tensor | None = None,
+    beta_atk: Tensor | None = None,
+    log_atk_scale: Tensor | None = None,
+    ridge: Tensor | None = None,
+    a: Tensor | None = None,
+    b: Tensor | None = None,
+    kk: Tensor | None = None,
+    eta: Tensor | None = None,
+    S0: Tensor | None = None,
+    A0: Tensor | None = None,
+    P0: Tensor | None = None,
+    G0: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    l2norm: bool = False,
+    scale: float | None = None,
+    x: float | None = None,
+    eps: float | None = None,
+    final_states: bool = False,
+    names: Mapping[str, str] = {},  # noqa: B006
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Any row of :func:`deltanet.rows` on tensors of float32, bfloat16 or float16 on the CPU, with gradients.
+
+    The inputs are those of :func:`deltanet.forward`, with any strides; what the row needs must be given. scale, x and
+    eps are the row's own when None. Returns o in the type of v, and, in float32 with final_states (otherwise None),
+    S_final and the row's second state: A_final, P_final or G_final (None for rows without one). `names` says how errors
+    call an input, where the caller knows it by another name.
+
+    As many threads run as torch.get_num_threads() says. Gradients can be taken once, not of gradients.
+    """
+    tensors = (
+        *(q, k, v, g, beta, beta_erase, d, g_atk, beta_atk, log_atk_scale, ridge),
+        *(a, b, kk, eta, S0, A0, P0, G0),
+    )
+    options = (row, l2norm, scale, x, eps)
+    if torch.compiler.is_compiling():
+        results = forward_op(*tensors, cu_seqlens, *options, final_states)
+        has_second = final_states and results[2].shape[0] > 0
+        return results[0], results[1] if final_states else None, results[2] if has_second else None
+    plain, needs_gradient = _check(tensors, cu_seqlens, names)
+    try:
+        if plain and not (needs_gradient and torch.is_grad_enabled()) and _no_modes():
+            return run_forward(tensors, cu_seqlens, *options, final_states)  # spares the cost of the dispatcher
+        o, S_final, second = forward_op(*tensors, cu_seqlens, *options, final_states)
+    except Error as error:
+        raise Error(_in_words_of_caller(str(error), names)) from None
+    return o, S_final if final_states else None, second if final_states and variant_of(*options).state else None
+
+
+def _no_modes():
+    """Nobody else wants to see the operator: no tracing, no mode, no functional transform."""
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _check(tensors, cu_seqlens, names):
+    """Checks types and devices; sizes are the library's business. Returns whether all are ordinary tensors, and whether
+    one requires a gradient."""
+    plain, needs_gradient = True, False
+    for index, tensor in enumerate(tensors):
+        if tensor is None:
+            continue
+        kind = type(tensor)
+        if kind not in _PLAIN:
+            plain = False
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{_name(index, names)}: given {kind.__name__}; expected a tensor")
+        if not tensor.is_cpu:
+            raise ValueError(f"{_name(index, names)}: given a tensor on {tensor.device}; expected one on the CPU")
+        if tensor.dtype not in _FLOATS:
+            raise TypeError(
+                f"{_name(index, names)}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16"
+            )
+        needs_gradient = needs_gradient or tensor.requires_grad
+    for index in (0, 2):
+        if tensors[index] is None or tensors[index].dim() != 4:
+            given = "None" if tensors[index] is None else f"shape {list(tensors[index].shape)}"
+            expected = "[B,T,H,K]" if index == 0 else "[B,T,HV,V]"
+            raise Error(f"{_name(index, names)}: given {given}; expected {expected}")
+    if cu_seqlens is not None:
+        _check_offsets(cu_seqlens)
+        plain = plain and type(cu_seqlens) in _PLAIN
+    return plain, needs_gradient
+
+
+def _check_offsets(cu_seqlens):
+    if not isinstance(cu_seqlens, Tensor) or cu_seqlens.dtype not in _INTEGERS:
+        given = f"a tensor of {cu_seqlens.dtype}" if isinstance(cu_seqlens, Tensor) else type(cu_seqlens).__name__
+        raise TypeError(f"cu_seqlens: given {given}; expected a tensor of int64 or int32")
+    if not cu_seqlens.is_cpu:
+        raise ValueError(f"cu_seqlens: given a tensor on {cu_seqlens.device}; expected one on the CPU")
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
+        raise Error(f"cu_seqlens: given shape {list(cu_seqlens.shape)}; expected [N+1] with at least one sequence")
+
+
+def _name(index, names):
+    return names.get(INPUTS[index], INPUTS[index])
+
+
+def _in_words_of_caller(text, names):
+    """Errors of the library begin with "[operation] argument:"; that argument may have another name here."""
+    operation, bracket, rest = text.partition("] ")
+    if bracket and operation.startswith("["):
+        text = rest
+    argument, colon, rest = text.partition(":")
+    return names.get(argument, argument) + colon + rest
