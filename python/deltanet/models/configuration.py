@@ -54,10 +54,13 @@ _PRECONDITIONER = dict(squash_x=1.5, squash_eps=1e-6, log_atk_scale_init=-0.2)
 
 
 class DeltaConfig(PretrainedConfig):
-    """What the six configs share: `fields` are upstream's, with upstream's defaults."""
+    """What the six configs share: `fields` are upstream's, with upstream's defaults.
+
+    transformers 5 would write a constructor for a class without one, so each of the six names this one.
+    """
 
     keys_to_ignore_at_inference = ["past_key_values"]
-    fields: dict = {}
+    fields = {}
 
     def __init__(self, bos_token_id=1, eos_token_id=2, pad_token_id=None, tie_word_embeddings=False, **options):
         for name, default in {**_COMMON, **self.fields}.items():
@@ -98,6 +101,7 @@ def _checked_attention(attn, num_hidden_layers):
 
 class DeltaNetConfig(DeltaConfig):
     model_type = "delta_net"
+    __init__ = DeltaConfig.__init__
     fields = dict(
         expand_k=1.0,
         expand_v=1.0,
@@ -112,26 +116,31 @@ class DeltaNetConfig(DeltaConfig):
 
 class GatedDeltaNetConfig(DeltaConfig):
     model_type = "gated_deltanet"
+    __init__ = DeltaConfig.__init__
     fields = _HEADS_OF_256
 
 
 class KDAConfig(DeltaConfig):
     model_type = "kda"
+    __init__ = DeltaConfig.__init__
     fields = _HEADS_OF_128
 
 
 class PrecondDeltaNetConfig(DeltaConfig):
     model_type = "precond_deltanet"
+    __init__ = DeltaConfig.__init__
     fields = dict(**_HEADS_OF_256, **_PRECONDITIONER, a_log_init_lower=0)
 
 
 class PrecondGatedDeltaNetConfig(DeltaConfig):
     model_type = "precond_gated_deltanet"
+    __init__ = DeltaConfig.__init__
     fields = dict(**_HEADS_OF_256, **_PRECONDITIONER, a_log_init_lower=0)
 
 
 class PrecondKDAConfig(DeltaConfig):
     model_type = "precond_kda"
+    __init__ = DeltaConfig.__init__
     fields = dict(**_HEADS_OF_128, **_PRECONDITIONER, a_log_init_lower=1)
 
 
