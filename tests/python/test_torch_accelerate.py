@@ -31,6 +31,15 @@ MIXED = ["linear_attention", "full_attention", "linear_attention"]
 LATENT = dict(kv_lora_rank=16, q_lora_rank=None, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These models are so small that more threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def torch_functions(monkeypatch):
     """transformers' own functions, also where another package would take their place and need a GPU."""
