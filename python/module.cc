@@ -227,6 +227,7 @@ NB_MODULE(_core, m) {
 
   bind_model(m);
   bind_ops(m);
+  bind_short_conv(m);
   bind_tokenizer(m);
 }
 

@@ -7,5 +7,6 @@
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
 #include "deltanet/runtime.h"
+#include "deltanet/short_conv.h"
 #include "deltanet/tensor.h"
 #include "deltanet/tokenizer.h"

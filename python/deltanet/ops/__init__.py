@@ -6,7 +6,7 @@ float32, bfloat16 or float16 on the CPU, with any strides; states are float32. c
 same: the faster form is chosen by the number of tokens. Options that only concern a GPU are accepted where they change
 nothing, and refused with the reason otherwise.
 
-:func:`recurrence` runs any row of :func:`deltanet.rows`.
+:func:`recurrence` runs any row of :func:`deltanet.rows`; :func:`short_convolution` is the convolution in front of them.
 """
 
 try:
@@ -15,6 +15,7 @@ except ImportError:
     raise ImportError("deltanet.ops needs PyTorch; run: pip install deltanet[torch]") from None
 
 from ._recurrence import recurrence
+from ._short_convolution import short_convolution
 from .comba import chunk_comba, fused_recurrent_comba
 from .delta_rule import chunk_delta_rule, fused_recurrent_delta_rule
 from .gated_delta_rule import (
@@ -82,4 +83,5 @@ __all__ = [
     "fused_recurrent_simple_gla",
     "mesa_net_decoding_one_step",
     "recurrence",
+    "short_convolution",
 ]
