@@ -6,6 +6,7 @@ the choice of the row. They have kernels for CPU tensors, fake kernels for traci
 
 from __future__ import annotations
 
+import atexit
 import functools
 
 import torch
@@ -35,6 +36,7 @@ class Variant:
 
 
 variant_of = functools.lru_cache(maxsize=256)(Variant)
+atexit.register(variant_of.cache_clear)  # torch outlives this module and would keep what it has cached
 
 
 def _state_shapes(variant, q, v, cu_seqlens):
