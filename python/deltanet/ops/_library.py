@@ -17,7 +17,7 @@ INPUTS = _core.INPUT_NAMES
 STATES = {"A_final": "A0", "P_final": "P0", "G_final": "G0"}  # what a row may carry besides S; never two of them
 
 # Up to this many tokens the recurrent form is faster than the chunk form; both compute the same.
-MOST_RECURRENT_TOKENS = 8
+MOST_RECURRENT_TOKENS = 12
 
 
 class Variant:
