@@ -11,11 +11,19 @@ FOLDER = Path(__file__).parents[2] / "examples"
 
 # Script: the modules it needs, arguments, what it prints.
 EXAMPLES = {
-    "accelerate_qwen3_next.py": (["torch", "transformers"], [], ""),
+    "accelerate_qwen3_next.py": (
+        ["torch", "transformers"],
+        ["--hidden-size", "64", "--layers", "2", "--tokens", "64", "--new-tokens", "2", "--repeats", "1"],
+        "accelerated",
+    ),
     "drop_in_operator.py": (["torch"], ["--length", "96", "--heads", "2", "--dim", "32"], "times as fast"),
     "evaluate.py": (["lm_eval"], ["--steps", "2", "--out", "tasks"], "capitals_written"),
     "plot_training.py": (["matplotlib"], ["--steps", "3", "--out", "runs"], "wrote runs/losses.png"),
-    "train_hf.py": (["torch", "transformers"], [], ""),
+    "train_hf.py": (
+        ["torch", "transformers", "accelerate"],
+        [FOLDER / "README.md", "--steps", "2", "--length", "64", "--hidden-size", "64", "--out", "model"],
+        "saved in model",
+    ),
 }
 
 

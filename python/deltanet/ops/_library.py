@@ -6,6 +6,7 @@ the choice of the row. They have kernels for CPU tensors, fake kernels for traci
 
 from __future__ import annotations
 
+import atexit
 import functools
 
 import torch
@@ -16,7 +17,7 @@ INPUTS = _core.INPUT_NAMES
 STATES = {"A_final": "A0", "P_final": "P0", "G_final": "G0"}  # what a row may carry besides S; never two of them
 
 # Up to this many tokens the recurrent form is faster than the chunk form; both compute the same.
-MOST_RECURRENT_TOKENS = 8
+MOST_RECURRENT_TOKENS = 12
 
 
 class Variant:
@@ -35,6 +36,7 @@ class Variant:
 
 
 variant_of = functools.lru_cache(maxsize=256)(Variant)
+atexit.register(variant_of.cache_clear)  # torch outlives this module and would keep what it has cached
 
 
 def _state_shapes(variant, q, v, cu_seqlens):

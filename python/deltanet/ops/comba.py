@@ -1,4 +1,5 @@
-"""Comba: the gated delta rule that erases with a key p of its own, S = exp(g) S + beta k (v - S^T p exp(g))^T."""
+"""Comba: the gated delta rule that erases with a key p of its own, S = S~ + beta k (v - S~^T p)^T with
+the decayed state S~ = exp(g) S."""
 
 from __future__ import annotations
 
@@ -39,20 +40,19 @@ def chunk_comba(
     _check(q, k, v, p, g, beta)
     if use_qk_l2norm_in_kernel:
         q, k, p = _normalised(q), _normalised(k), _normalised(p)
-    # The rule is diagonal plus low rank with factors a = -exp(g) p and b = beta k, which is also the key written.
+    # The rule is diagonal minus low rank with factors a = exp(g) p and b = beta k, which is also the key written.
     group = v.shape[2] // q.shape[2]
     if group > 1:
         q, k, p = (t.repeat_interleave(group, dim=2) for t in (q, k, p))
-    names = {"S0": "initial_state", "a": "p"}
     return recurrence(
         "dplr_b_eq_k",
         q,
         k.float() * beta.float().unsqueeze(-1),
         v,
-        a=-p.float() * g.float().exp().unsqueeze(-1),
+        a=p.float() * g.float().exp().unsqueeze(-1),
         g=g.unsqueeze(-1).expand(*g.shape, k.shape[-1]),
         S0=initial_state,
-        names=names,
+        names={"S0": "initial_state", "a": "p"},
         **options,
     )[:2]
 

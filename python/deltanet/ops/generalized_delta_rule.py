@@ -54,6 +54,7 @@ def fused_recurrent_dplr_delta_rule(
     names: dict[str, str] = NAMES,
 ) -> tuple[Tensor, Tensor | None]:
     """As chunk_dplr_delta_rule; with reverse, tokens are read from the last to the first."""
+    a = -a if isinstance(a, Tensor) else a  # the library subtracts b (a^T S)
     tensors, (S0,), offsets = turned(reverse, (q, k, v, a, b, gk), (initial_state,), cu_seqlens)
     q, k, v, a, b, gk = tensors
     o, final_state, _ = recurrence(
