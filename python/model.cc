@@ -137,11 +137,10 @@ std::tuple<double, double, bool> train_step(PyModel& self, const Ids& ids, const
                                             double lr, std::tuple<double, double> betas, double eps,
                                             double weight_decay, double clip, bool recompute) {
   const auto [beta1, beta2] = betas;
-  const TrainStepOptions options{
-      .lr = lr,
-      .adamw = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay},
-      .clip = clip,
-      .recompute = recompute};
+  const TrainStepOptions options{.lr = lr,
+                                 .adamw = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay},
+                                 .clip = clip,
+                                 .recompute = recompute};
   const TrainStepResult result =
       self.run([&] { return self.trained().step(span_of(ids), span_of(targets), offsets, options); });
   return {result.loss, result.grad_norm, result.skipped};
@@ -254,10 +253,8 @@ void bind_model(nb::module_& m) {
              self.run([&] { self.model.set_parameter(name, {values.data(), values.size()}); });
            })
       .def("logits", logits)
-      .def("log_probs",
-           [](PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets) {
-             return log_probs(self, self.model, ids, targets, offsets);
-           })
+      .def("log_probs", [](PyModel& self, const Ids& ids, const Ids& targets,
+                           const Offsets& offsets) { return log_probs(self, self.model, ids, targets, offsets); })
       .def("loss", loss)
       .def("loss_and_gradients", loss_and_gradients)
       .def("train_step", train_step)

@@ -40,8 +40,8 @@ class Optimizer {
   ~Optimizer();
 
   int64_t steps() const;  // that changed the model
-  TrainStepResult step(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                       std::span<const int64_t> offsets, const TrainStepOptions& options = {});
+  TrainStepResult step(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
+                       const TrainStepOptions& options = {});
 
   // The moments and the number of steps. With the checkpoint that Model::save writes, a run goes on where it was.
   void save(const std::string& path) const;

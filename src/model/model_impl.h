@@ -39,7 +39,7 @@ struct Model::Impl {
   LanguageModel language_model;
   int threads;
   std::vector<float> dmatrices, dvectors;  // empty until gradients are wanted
-  std::filesystem::path source;                         // where it was loaded from; empty: nowhere
+  std::filesystem::path source;            // where it was loaded from; empty: nowhere
 };
 
 struct Session::Impl {

@@ -47,8 +47,9 @@ void Session::log_probs(std::span<const int32_t> ids, std::span<const int32_t> t
                         std::span<const int64_t> offsets, double* log_prob, bool* greedy) {
   for (const auto& pending : impl_->state.pending) {
     if (!pending.empty()) {
-      throw Error("[session] log_probs: a sequence ends with a token that generate chose and the model has not read; "
-                  "read it first, with the tokens that follow it");
+      throw Error(
+          "[session] log_probs: a sequence ends with a token that generate chose and the model has not read; "
+          "read it first, with the tokens that follow it");
     }
   }
   impl_->model.log_probs(ids, targets, offsets, &impl_->state, log_prob, greedy);
@@ -86,8 +87,8 @@ TokenStream Session::stream(std::span<const int32_t> prompt, const GenerateOptio
                 " sequences; expected one. on_token of generate follows several");
   }
   check(options);
-  auto impl = std::make_unique<TokenStream::Impl>(
-      TokenStream::Impl{impl_->model, impl_->state, {prompt.begin(), prompt.end()}, options, Sampler(options.sampling)});
+  auto impl = std::make_unique<TokenStream::Impl>(TokenStream::Impl{
+      impl_->model, impl_->state, {prompt.begin(), prompt.end()}, options, Sampler(options.sampling)});
   impl->logits.resize(static_cast<std::size_t>(impl_->model.config().vocab_size));
   if (options.sampling.repetition_penalty != 1.0) {
     impl->history = impl_->state.pending.front();

@@ -105,7 +105,17 @@ def test_generate_until(model, lm):
     assert results == [text.split(stop)[0] for text in said]
     assert len(results[0]) <= 5
 
-    mixed = [("Hello", {"max_gen_toks": 4}), ("x", {"until": said[2][2], "max_gen_toks": 8}), ("Hello", {"max_gen_toks": 6})]
+    # Of two that one token completes, the one that begins earlier counts.
+    text = said[0]
+    new = next(i for i in range(1, len(text)) if text[i] not in text[:i])
+    options = {"until": [text[new], text[new - 1 : new + 1]], "max_gen_toks": 16}
+    assert lm.generate_until(requests("generate_until", ("Hello", options)), disable_tqdm=True) == [text[: new - 1]]
+
+    mixed = [
+        ("Hello", {"max_gen_toks": 4}),
+        ("x", {"until": said[2][2], "max_gen_toks": 8}),
+        ("Hello", {"max_gen_toks": 6}),
+    ]
     results = lm.generate_until(requests("generate_until", *mixed), disable_tqdm=True)
     assert results == [decode(said_greedily(model, list(b"Hello"), 4)), said[2][: said[2].index(said[2][2])],
                        decode(said_greedily(model, list(b"Hello"), 6))]  # fmt: skip
@@ -167,8 +177,22 @@ def test_the_program_runs_local_tasks(model, tmp_path):
     (tmp_path / "choice.yaml").write_text(TASK.format(name="choice", data=data, kind="multiple_choice", more=choice))
     until = 'doc_to_target: text\ngeneration_kwargs: {until: ["."], max_gen_toks: 4}'
     (tmp_path / "until.yaml").write_text(TASK.format(name="until", data=data, kind="generate_until", more=until))
-    command = [sys.executable, "-m", "deltanet.evaluation", "--model_args", f"pretrained={tmp_path / 'model'},weights=f32"]
-    command += ["--tasks", "choice,until", "--include_path", tmp_path, "--output_path", tmp_path / "out", "--log_samples"]
+    command = [
+        sys.executable,
+        "-m",
+        "deltanet.evaluation",
+        "--model_args",
+        f"pretrained={tmp_path / 'model'},weights=f32",
+    ]
+    command += [
+        "--tasks",
+        "choice,until",
+        "--include_path",
+        tmp_path,
+        "--output_path",
+        tmp_path / "out",
+        "--log_samples",
+    ]
     environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = {
     "accelerate_qwen3_next.py": (
         ["torch", "transformers"],
-        ["--hidden-size", "64", "--layers", "2", "--tokens", "64", "--new-tokens", "2", "--repeats", "1"],
+        ["--hidden-size", "64", "--tokens", "64", "--new-tokens", "2", "--repeats", "1"],
         "accelerated",
     ),
     "drop_in_operator.py": (["torch"], ["--length", "96", "--heads", "2", "--dim", "32"], "times as fast"),
