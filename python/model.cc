@@ -12,11 +12,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <tuple>
 
 #include "arrays.h"
@@ -33,16 +35,29 @@ using Prompts = std::vector<std::vector<int32_t>>;
 
 std::span<const int32_t> span_of(const Ids& ids) { return {ids.data(), ids.size()}; }
 
-// A model runs one call at a time; Python may ask for more from several threads, which then wait.
+// A model runs one call at a time; Python may ask for more from several threads, which then wait. A thread that is
+// itself in a call, in on_token, would wait forever.
 struct PyModel {
   explicit PyModel(Model loaded) : model(std::move(loaded)) {}
 
   template <class Call>
   auto run(const Call& call) {
+    if (busy_thread == std::this_thread::get_id()) {
+      throw Error("[model] on_token: calls the model that it is called by; use stream() to do so between tokens");
+    }
     nb::gil_scoped_release unlocked;
     const std::lock_guard lock(mutex);
+    const Busy busy(*this);
     return call();
   }
+
+  struct Busy {
+    explicit Busy(PyModel& called) : owner(called) { owner.busy_thread = std::this_thread::get_id(); }
+    ~Busy() { owner.busy_thread = std::thread::id(); }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    PyModel& owner;
+  };
 
   // Made by the first step: the moments take twice the memory of the weights.
   Optimizer& trained() {
@@ -53,6 +68,7 @@ struct PyModel {
   Model model;
   std::optional<Optimizer> optimizer;
   std::mutex mutex;
+  std::atomic<std::thread::id> busy_thread;
 };
 
 using ModelPointer = std::shared_ptr<PyModel>;

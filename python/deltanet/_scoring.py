@@ -96,7 +96,7 @@ class _Scorer:
             values, greedy = self._score_long(scorer, ids, targets)
         else:
             values, greedy = scorer._core.log_probs(ids, targets, offsets)
-        for i, begin, end in zip(batch, offsets, offsets[1:]):
+        for i, end in zip(batch, offsets[1:]):
             of_continuation = slice(end - len(self.pairs.continuations[i]), end)
             self.values[i] = values[of_continuation].sum()
             self.greedy[i] = greedy[of_continuation].all()

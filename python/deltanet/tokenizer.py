@@ -64,6 +64,7 @@ def tokenizer_of(model, directory: str | os.PathLike | None, given: Tokenizer | 
         )
     if tokenizer.vocab_size > model.vocab_size:
         raise Error(
-            f"tokenizer: has {tokenizer.vocab_size} tokens; expected at most {model.vocab_size}, the vocabulary of the model"
+            f"tokenizer: has {tokenizer.vocab_size} tokens; expected at most {model.vocab_size}, "
+            "the vocabulary of the model"
         )
     return tokenizer

@@ -86,6 +86,12 @@ def test_threads_take_turns(model):
     assert results == [expected] * 4
 
 
+def test_on_token_may_not_call_its_model(model):
+    with pytest.raises(ValueError, match="use stream"):
+        model.generate([1], on_token=lambda sequence, token: model.logits([token]) is not None)
+    assert model.logits([1]).shape == (1, model.vocab_size)  # and goes on working
+
+
 # ---- copies
 
 
@@ -126,6 +132,16 @@ def test_loglikelihood_is_that_of_the_logits(model, monkeypatch, batch_tokens, s
     assert np.allclose(values, [value for value, _ in expected], atol=1e-4)
     assert greedy.tolist() == [flag for _, flag in expected]
     assert 0 < greedy.sum() < len(pairs) and sum(done) == len(pairs)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir()))
+def test_loglikelihood_of_every_kind_of_model(name):
+    model = deltanet.Model(GOLDEN / name)
+    pairs = random_pairs(model, count=8, contexts=3)
+    values, greedy = model.loglikelihood(*zip(*pairs))
+    expected = [expected_loglikelihood(model, *pair) for pair in pairs]
+    assert np.allclose(values, [value for value, _ in expected], atol=1e-4)
+    assert greedy.tolist() == [flag for _, flag in expected]
 
 
 def test_a_shared_context_is_read_once(model, monkeypatch):
