@@ -55,8 +55,9 @@ void forward_at(const std::vector<Address>& in, const std::vector<Address>& out,
   short_conv_forward(inputs, outputs_at(out.at(0), out.at(1), sizes(shape)), threads);
 }
 
-void backward_at(const std::vector<Address>& in, const std::vector<Address>& upstream, const std::vector<Address>& grads,
-                 const std::vector<int64_t>& shape, const std::vector<int64_t>& cu_seqlens, bool silu, int threads) {
+void backward_at(const std::vector<Address>& in, const std::vector<Address>& upstream,
+                 const std::vector<Address>& grads, const std::vector<int64_t>& shape,
+                 const std::vector<int64_t>& cu_seqlens, bool silu, int threads) {
   const nb::gil_scoped_release unlocked;
   ShortConvInputs inputs = inputs_at(addresses(in), sizes(shape));
   inputs.cu_seqlens = cu_seqlens;

@@ -101,7 +101,9 @@ def accelerate_transformers(model=None) -> Acceleration:
     Raises Error, a ValueError, for a version of transformers that it does not know, and names what is missing.
     """
     if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("torch") is None:
-        raise ImportError("accelerate_transformers needs PyTorch and transformers; run: pip install deltanet[transformers]")
+        raise ImportError(
+            "accelerate_transformers needs PyTorch and transformers; run: pip install deltanet[transformers]"
+        )
     modules = _modules_of(model) if model is not None else _installed_modules()
     # Everything is checked before anything is changed.
     kept = {family: "fused_recurrent_gated_delta_rule" in vars(module) for family, module in modules.items()}
@@ -139,7 +141,9 @@ def _installed_modules():
 
     present = [family for family in _FAMILIES if importlib.util.find_spec(f"transformers.models.{family}")]
     if not present:
-        raise Error(f"transformers: given version {transformers.__version__}, without {', '.join(_FAMILIES)}; {_expected()}")
+        raise Error(
+            f"transformers: given version {transformers.__version__}, without {', '.join(_FAMILIES)}; {_expected()}"
+        )
     return {family: importlib.import_module(_module_name(family)) for family in present}
 
 

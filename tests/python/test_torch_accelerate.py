@@ -1,7 +1,8 @@
 """deltanet.accelerate_transformers: the models of transformers give the same results with and without it."""
 
 import importlib
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,9 +64,7 @@ FAMILIES = {
     "qwen3_next": lambda: make(
         "Qwen3NextForCausalLM", "Qwen3NextConfig", num_hidden_layers=3, layer_types=MIXED, **GATED, **MOE
     ),
-    "qwen3_5": lambda: make(
-        "Qwen3_5ForCausalLM", "Qwen3_5TextConfig", num_hidden_layers=3, layer_types=MIXED, **GATED
-    ),
+    "qwen3_5": lambda: make("Qwen3_5ForCausalLM", "Qwen3_5TextConfig", num_hidden_layers=3, layer_types=MIXED, **GATED),
     "qwen3_5_moe": lambda: make(
         "Qwen3_5MoeForCausalLM", "Qwen3_5MoeTextConfig", num_hidden_layers=3, layer_types=MIXED, **GATED, **MOE
     ),
@@ -197,6 +196,34 @@ def test_unknown_versions_are_named(monkeypatch):
         with pytest.raises(ValueError, match=r"causal_conv1d_fn takes dilation; expected"):
             deltanet.accelerate_transformers()
     assert first.causal_conv1d_fn is before
+
+
+def test_layers_that_keep_their_functions(monkeypatch):
+    """The layout of version 4: a layer keeps what its module held when it was made."""
+    name = "transformers.models.qwen3_next.modeling_qwen3_next"
+    module = ModuleType(name)
+    theirs = {key: (lambda: None) for key in accelerate._KEPT_FUNCTIONS}
+    vars(module).update(theirs)
+    monkeypatch.setitem(sys.modules, name, module)
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.chunk_gated_delta_rule = module.chunk_gated_delta_rule
+            self.recurrent_gated_delta_rule = module.fused_recurrent_gated_delta_rule
+            self.causal_conv1d_fn = module.causal_conv1d_fn
+            self.causal_conv1d_update = module.causal_conv1d_update
+
+    Layer.__module__ = name
+    old = Layer()
+    kept = {key: value for key, value in vars(old).items() if callable(value)}
+    with deltanet.accelerate_transformers(torch.nn.Sequential(old)):
+        new = Layer()
+        for key in kept:
+            assert getattr(old, key) is getattr(new, key) is not kept[key]
+        assert module.FusedRMSNormGated is None
+    assert all(getattr(old, key) is kept[key] for key in kept)
+    assert all(getattr(module, key) is theirs[key] for key in theirs)
 
 
 def test_other_models_are_refused():

@@ -144,7 +144,9 @@ def test_packed_sequences_are_apart(model, ids):
     assert error(packed.view(2, 41, -1), model(ids[:2]).logits) <= 1e-5
 
 
-@pytest.mark.parametrize("options", [dict(do_sample=False), dict(num_beams=3, do_sample=False)], ids=["greedy", "beams"])
+@pytest.mark.parametrize(
+    "options", [dict(do_sample=False), dict(num_beams=3, do_sample=False)], ids=["greedy", "beams"]
+)
 def test_generate_ignores_left_padding(model, ids, options):
     lengths = [41, 5, 30]
     batch, mask = padded(ids, lengths, "left")

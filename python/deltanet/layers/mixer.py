@@ -75,7 +75,11 @@ class DeltaMixer(nn.Module):
     ):
         super().__init__()
         num_v_heads = num_v_heads or num_heads
-        for name, value, choices in (("row", row, ROWS), ("output_gate", output_gate, OUTPUT_GATES), ("mode", mode, MODES)):
+        for name, value, choices in (
+            ("row", row, ROWS),
+            ("output_gate", output_gate, OUTPUT_GATES),
+            ("mode", mode, MODES),
+        ):
             if value not in choices:
                 raise ValueError(f"{name}: given {value!r}; expected one of {', '.join(map(repr, choices))}")
         if num_v_heads % num_heads != 0:

@@ -32,7 +32,9 @@ _MIXER_FIELDS = (
 def _make_mixer(config, layer_idx):
     attention = config.attention_of(layer_idx)
     if attention is not None:
-        options = {key: attention[key] for key in ("num_heads", "num_kv_heads", "qkv_bias", "window_size", "rope_theta")}
+        options = {
+            key: attention[key] for key in ("num_heads", "num_kv_heads", "qkv_bias", "window_size", "rope_theta")
+        }
         return layers.Attention(config.hidden_size, **options, layer_idx=layer_idx)
     options = {name: getattr(config, name) for name in _MIXER_FIELDS if hasattr(config, name)}
     return _MIXERS[config.model_type](**options, mode=config.attn_mode, layer_idx=layer_idx)
@@ -203,9 +205,7 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
         logits = self.lm_head(outputs.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
-            loss = self.loss_function(
-                logits=logits, labels=labels, vocab_size=self.config.vocab_size, **loss_options
-            )
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **loss_options)
         result = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states
         )
