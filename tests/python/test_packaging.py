@@ -11,7 +11,11 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def tracked_files(folder):
-    return {path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    return {
+        path.relative_to(ROOT)
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_sdist_holds_what_the_wheel_is_built_from_and_no_more(tmp_path, monkeypatch):
@@ -45,7 +49,9 @@ def test_ops_without_torch_say_what_to_install():
 
 def test_nothing_is_left_behind_at_exit():
     pytest.importorskip("torch")
-    result = run("import torch; from deltanet import ops; ops.recurrence('delta_net', *torch.ones(3, 1, 1, 1, 4), beta=torch.ones(1, 1, 1))")
+    result = run(
+        "import torch; from deltanet import ops; ops.recurrence('delta_net', *torch.ones(3, 1, 1, 1, 4), beta=torch.ones(1, 1, 1))"
+    )
     assert (result.returncode, result.stderr) == (0, "")
 
 

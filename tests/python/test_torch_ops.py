@@ -194,7 +194,11 @@ def test_inputs_changed_in_place_before_backward_are_noticed():
     [
         (dict(k="k"), TypeError, r"k: given str; expected a tensor"),
         (dict(v=torch.zeros(2, 37, 4, 20, device="meta")), ValueError, r"v: given a tensor on meta; expected .* CPU"),
-        (dict(g=torch.zeros(2, 37, 4, dtype=torch.float64)), TypeError, r"g: given a tensor of torch.float64; expected"),
+        (
+            dict(g=torch.zeros(2, 37, 4, dtype=torch.float64)),
+            TypeError,
+            r"g: given a tensor of torch.float64; expected",
+        ),
         (dict(beta=torch.zeros(2, 37, 4, dtype=torch.int64)), TypeError, r"beta: given a tensor of torch.int64"),
         (dict(beta=torch.zeros(2, 37, 5)), deltanet.Error, r"beta: given shape \[2,37,5\]; expected \[B,T,HV\]"),
         (dict(q=torch.zeros(2, 37, 12)), deltanet.Error, r"q: given shape \[2, 37, 12\]; expected \[B,T,H,K\]"),
