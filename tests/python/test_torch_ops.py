@@ -152,7 +152,7 @@ def test_empty_batch_keeps_the_states(B, T):
 
 
 def test_threads_follow_torch_and_do_not_change_bits():
-    tensors = draw("pkda", T=130)
+    tensors = draw("pkda", T=500)
     before = torch.get_num_threads()
     results = []
     try:
@@ -175,8 +175,9 @@ def test_number_of_threads_is_that_of_torch(monkeypatch):
     real = _library._core.torch_forward
     monkeypatch.setattr(_library._core, "torch_forward", lambda *args: seen.append(args[-1]) or real(*args))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    ops.recurrence("gdn", **draw("gdn"))
-    assert seen == [3]
+    ops.recurrence("gdn", **draw("gdn", T=500))
+    ops.recurrence("gdn", **draw("gdn", T=1))  # too little to share
+    assert seen == [3, 1]
 
 
 def test_inputs_changed_in_place_before_backward_are_noticed():

@@ -58,11 +58,11 @@ def recurrence(
         *(a, b, kk, eta, S0, A0, P0, G0),
     )
     options = (row, l2norm, scale, x, eps)
+    plain, needs_gradient = _check(tensors, cu_seqlens, names)
     if torch.compiler.is_compiling():
         results = forward_op(*tensors, cu_seqlens, *options, final_states)
         has_second = final_states and results[2].shape[0] > 0
         return results[0], results[1] if final_states else None, results[2] if has_second else None
-    plain, needs_gradient = _check(tensors, cu_seqlens, names)
     try:
         if plain and not (needs_gradient and torch.is_grad_enabled()) and _no_modes():
             return run_forward(tensors, cu_seqlens, *options, final_states)  # spares the cost of the dispatcher
