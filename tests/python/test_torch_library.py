@@ -13,7 +13,16 @@ SMALL = dict(B=1, T=9, H=1, U=2, K=4, V=3)
 
 
 def forward_arguments(row, tensors, final_states=True):
-    return (*(tensors.get(name) for name in INPUTS), tensors.get("cu_seqlens"), row, False, None, None, None, final_states)
+    return (
+        *(tensors.get(name) for name in INPUTS),
+        tensors.get("cu_seqlens"),
+        row,
+        False,
+        None,
+        None,
+        None,
+        final_states,
+    )
 
 
 # Tracing with symbolic sizes takes a second; rows with the same inputs and states are alike to it.

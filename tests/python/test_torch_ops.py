@@ -152,7 +152,7 @@ def test_empty_batch_keeps_the_states(B, T):
 
 
 def test_threads_follow_torch_and_do_not_change_bits():
-    tensors = draw("pkda", T=130)
+    tensors = draw("pkda", T=500)
     before = torch.get_num_threads()
     results = []
     try:
@@ -175,8 +175,9 @@ def test_number_of_threads_is_that_of_torch(monkeypatch):
     real = _library._core.torch_forward
     monkeypatch.setattr(_library._core, "torch_forward", lambda *args: seen.append(args[-1]) or real(*args))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    ops.recurrence("gdn", **draw("gdn"))
-    assert seen == [3]
+    ops.recurrence("gdn", **draw("gdn", T=500))
+    ops.recurrence("gdn", **draw("gdn", T=1))  # too little to share
+    assert seen == [3, 1]
 
 
 def test_inputs_changed_in_place_before_backward_are_noticed():
@@ -194,7 +195,11 @@ def test_inputs_changed_in_place_before_backward_are_noticed():
     [
         (dict(k="k"), TypeError, r"k: given str; expected a tensor"),
         (dict(v=torch.zeros(2, 37, 4, 20, device="meta")), ValueError, r"v: given a tensor on meta; expected .* CPU"),
-        (dict(g=torch.zeros(2, 37, 4, dtype=torch.float64)), TypeError, r"g: given a tensor of torch.float64; expected"),
+        (
+            dict(g=torch.zeros(2, 37, 4, dtype=torch.float64)),
+            TypeError,
+            r"g: given a tensor of torch.float64; expected",
+        ),
         (dict(beta=torch.zeros(2, 37, 4, dtype=torch.int64)), TypeError, r"beta: given a tensor of torch.int64"),
         (dict(beta=torch.zeros(2, 37, 5)), deltanet.Error, r"beta: given shape \[2,37,5\]; expected \[B,T,HV\]"),
         (dict(q=torch.zeros(2, 37, 12)), deltanet.Error, r"q: given shape \[2, 37, 12\]; expected \[B,T,H,K\]"),

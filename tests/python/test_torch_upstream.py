@@ -237,7 +237,11 @@ def test_gated_delta_rule_gate_equals_naive():
 
 
 OURS_ALONE = {"precond_delta_rule", "precond_gla", "precond_linear_attn", "precond_simple_gla"}
-MODULES = {"dplr_delta_rule": "generalized_delta_rule", "gdn": "gated_delta_rule", "mesa_net_decoding_one_step": "mesa_net"}
+MODULES = {
+    "dplr_delta_rule": "generalized_delta_rule",
+    "gdn": "gated_delta_rule",
+    "mesa_net_decoding_one_step": "mesa_net",
+}
 
 
 def public_functions():

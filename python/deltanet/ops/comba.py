@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._core import Error
+from ._checks import check_rank, check_tensor
 from ._options import beta_of, check_packing
 from ._recurrence import recurrence
 
@@ -78,18 +79,14 @@ def fused_recurrent_comba(
 
 def _check(q, k, v, p, g, beta):
     """What is combined before the recurrence sees it must fit."""
-    given = {"q": q, "k": k, "v": v, "p": p, "g": g, "beta": beta}
-    for name, tensor in given.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name}: given {type(tensor).__name__}; expected a tensor")
-    if q.dim() != 4 or v.dim() != 4 or v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
+    check_rank("q", q, "[B,T,H,K]")
+    check_rank("v", v, "[B,T,HV,V]")
+    if v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
         raise Error(f"v: given shape {list(v.shape)}; expected [B,T,HV,V] for q of shape {list(q.shape)}")
-    for name in ("k", "p"):
-        if given[name].shape != q.shape:
-            raise Error(f"{name}: given shape {list(given[name].shape)}; expected [B,T,H,K] = {list(q.shape)}")
-    for name in ("g", "beta"):
-        if given[name].shape != v.shape[:3]:
-            raise Error(f"{name}: given shape {list(given[name].shape)}; expected [B,T,HV] = {list(v.shape[:3])}")
+    check_tensor("k", k, q.shape, "[B,T,H,K]")
+    check_tensor("p", p, q.shape, "[B,T,H,K]")
+    check_tensor("g", g, v.shape[:3], "[B,T,HV]")
+    check_tensor("beta", beta, v.shape[:3], "[B,T,HV]")
 
 
 def _normalised(tensor):

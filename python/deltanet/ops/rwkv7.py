@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ._checks import check_rank
 from ._options import check_chunk_size, check_packing
 from ._recurrence import recurrence
 from ._reverse import turned, turned_back
@@ -70,6 +71,7 @@ def fused_mul_recurrent_rwkv7(
 ) -> tuple[Tensor, Tensor | None]:
     """As chunk_rwkv7 with the low-rank factors -kk and kk a; with reverse, tokens are read from the last to the
     first."""
+    check_rank("r", r, "[B,T,H,K]")
     tensors, (S0,), offsets = turned(reverse, (r, w, k, v, kk, a), (initial_state,), cu_seqlens)
     r, w, k, v, kk, a = tensors
     o, final_state, _ = recurrence(
