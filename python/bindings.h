@@ -7,6 +7,8 @@
 namespace deltanet {
 
 void bind_model(nanobind::module_& m);
+void bind_ops(nanobind::module_& m);
+void bind_short_conv(nanobind::module_& m);
 void bind_tokenizer(nanobind::module_& m);
 
 }  // namespace deltanet

@@ -1,4 +1,4 @@
-// Model and Session for Python. deltanet/model.py gives them their public form.
+// Model, Session and TokenStream for Python. deltanet/model.py gives them their public form.
 
 #include "deltanet/model.h"
 
@@ -12,16 +12,19 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <tuple>
 
 #include "arrays.h"
 #include "bindings.h"
 #include "deltanet/error.h"
+#include "deltanet/optimizer.h"
 
 namespace deltanet {
 namespace {
@@ -32,19 +35,40 @@ using Prompts = std::vector<std::vector<int32_t>>;
 
 std::span<const int32_t> span_of(const Ids& ids) { return {ids.data(), ids.size()}; }
 
-// A model runs one call at a time; Python may ask for more from several threads, which then wait.
+// A model runs one call at a time; Python may ask for more from several threads, which then wait. A thread that is
+// itself in a call, in on_token, would wait forever.
 struct PyModel {
   explicit PyModel(Model loaded) : model(std::move(loaded)) {}
 
   template <class Call>
   auto run(const Call& call) {
+    if (busy_thread == std::this_thread::get_id()) {
+      throw Error("[model] on_token: calls the model that it is called by; use stream() to do so between tokens");
+    }
     nb::gil_scoped_release unlocked;
     const std::lock_guard lock(mutex);
+    const Busy busy(*this);
     return call();
   }
 
+  struct Busy {
+    explicit Busy(PyModel& called) : owner(called) { owner.busy_thread = std::this_thread::get_id(); }
+    ~Busy() { owner.busy_thread = std::thread::id(); }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    PyModel& owner;
+  };
+
+  // Made by the first step: the moments take twice the memory of the weights.
+  Optimizer& trained() {
+    if (!optimizer) optimizer.emplace(model);
+    return *optimizer;
+  }
+
   Model model;
+  std::optional<Optimizer> optimizer;
   std::mutex mutex;
+  std::atomic<std::thread::id> busy_thread;
 };
 
 using ModelPointer = std::shared_ptr<PyModel>;
@@ -53,6 +77,12 @@ using ModelPointer = std::shared_ptr<PyModel>;
 struct PySession {
   ModelPointer owner;
   Session session;
+};
+
+// Python keeps its session alive (keep_alive below).
+struct PyTokenStream {
+  ModelPointer owner;
+  TokenStream stream;
 };
 
 ModelPointer wrap(const std::function<Model()>& make) {
@@ -83,10 +113,12 @@ nb::object logits(PyModel& self, const Ids& ids, const Offsets& offsets) {
   return array;
 }
 
-nb::object log_probs(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets) {
+// Of a Model or a Session.
+template <class Scorer>
+nb::object log_probs(PyModel& owner, Scorer& scorer, const Ids& ids, const Ids& targets, const Offsets& offsets) {
   auto [log_prob, values] = new_array<double>({static_cast<int64_t>(ids.size())});
   auto [greedy, flags] = new_array<bool>({static_cast<int64_t>(ids.size())});
-  self.run([&, a = values, b = flags] { self.model.log_probs(span_of(ids), span_of(targets), offsets, a, b); });
+  owner.run([&, a = values, b = flags] { scorer.log_probs(span_of(ids), span_of(targets), offsets, a, b); });
   return nb::make_tuple(log_prob, greedy);
 }
 
@@ -115,6 +147,19 @@ nb::object loss_and_gradients(PyModel& self, const Ids& ids, const Ids& targets,
     return computed;
   });
   return nb::make_tuple(sum.sum, sum.count, gradients);
+}
+
+std::tuple<double, double, bool> train_step(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets,
+                                            double lr, std::tuple<double, double> betas, double eps,
+                                            double weight_decay, double clip, bool recompute) {
+  const auto [beta1, beta2] = betas;
+  const TrainStepOptions options{.lr = lr,
+                                 .adamw = {.beta1 = beta1, .beta2 = beta2, .eps = eps, .weight_decay = weight_decay},
+                                 .clip = clip,
+                                 .recompute = recompute};
+  const TrainStepResult result =
+      self.run([&] { return self.trained().step(span_of(ids), span_of(targets), offsets, options); });
+  return {result.loss, result.grad_norm, result.skipped};
 }
 
 nb::object read(PySession& self, const Prompts& prompts) {
@@ -162,11 +207,31 @@ GenerateOptions make_generate_options(int64_t max_tokens, double temperature, in
 void bind_model(nb::module_& m) {
   nb::class_<GenerateOptions>(m, "GenerateOptions").def_static("make", make_generate_options);
 
+  nb::class_<PyTokenStream>(m, "TokenStream").def("next", [](PyTokenStream& self) {
+    return self.owner->run([&] { return self.stream.next(); });
+  });
+
   nb::class_<PySession>(m, "Session")
       .def_prop_ro("sequences", [](PySession& self) { return self.session.sequences(); })
       .def_prop_ro("bytes", [](PySession& self) { return self.session.bytes(); })
       .def("read", read)
+      .def("log_probs",
+           [](PySession& self, const Ids& ids, const Ids& targets, const Offsets& offsets) {
+             return log_probs(*self.owner, self.session, ids, targets, offsets);
+           })
       .def("generate", generate, nb::arg(), nb::arg(), nb::arg().none())
+      .def(
+          "stream",
+          [](PySession& self, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+            TokenStream stream = self.owner->run([&] { return self.session.stream(prompt, options); });
+            return PyTokenStream{self.owner, std::move(stream)};
+          },
+          nb::keep_alive<0, 1>())
+      .def("copy",
+           [](PySession& self, const std::vector<int64_t>& from) {
+             Session copied = self.owner->run([&] { return self.session.copy(from); });
+             return PySession{self.owner, std::move(copied)};
+           })
       .def("save", [](PySession& self, const std::string& path) { self.owner->run([&] { self.session.save(path); }); })
       .def("reset", [](PySession& self) { self.owner->run([&] { self.session.reset(); }); });
 
@@ -204,9 +269,17 @@ void bind_model(nb::module_& m) {
              self.run([&] { self.model.set_parameter(name, {values.data(), values.size()}); });
            })
       .def("logits", logits)
-      .def("log_probs", log_probs)
+      .def("log_probs", [](PyModel& self, const Ids& ids, const Ids& targets,
+                           const Offsets& offsets) { return log_probs(self, self.model, ids, targets, offsets); })
       .def("loss", loss)
       .def("loss_and_gradients", loss_and_gradients)
+      .def("train_step", train_step)
+      .def_prop_ro("train_steps",
+                   [](PyModel& self) { return self.run([&] { return self.optimizer ? self.optimizer->steps() : 0; }); })
+      .def("save_optimizer",
+           [](PyModel& self, const std::string& path) { self.run([&] { self.trained().save(path); }); })
+      .def("load_optimizer",
+           [](PyModel& self, const std::string& path) { self.run([&] { self.trained().load(path); }); })
       .def("start",
            [](const ModelPointer& self, int64_t sequences) {
              return PySession{self, self->model.start(sequences)};

@@ -226,6 +226,8 @@ NB_MODULE(_core, m) {
   m.def("default_threads", default_threads);
 
   bind_model(m);
+  bind_ops(m);
+  bind_short_conv(m);
   bind_tokenizer(m);
 }
 

@@ -133,6 +133,64 @@ TEST_P(EveryState, SequencesThatEndEarlyGoOnLater) {
   }
 }
 
+TEST_P(EveryState, CopiesGoOnByThemselves) {
+  Session session = model_.start(2);
+  read(session, {ids_of(9, 1), ids_of(23, 2)});
+  const int64_t from[] = {1, 0, 1};
+  Session copies = session.copy(from);
+  const Ids a = ids_of(6, 3), b = ids_of(4, 4);
+  const std::vector<float> copied = read(copies, {a, b, a});
+  read(copies, {b, b, b});  // the original must not notice
+  const std::vector<float> original = read(session, {b, a});
+  for (int i = 0; i < kVocab; ++i) {
+    EXPECT_NEAR(copied[i], original[kVocab + i], 1e-5);
+    EXPECT_NEAR(copied[kVocab + i], original[i], 1e-5);
+    EXPECT_NEAR(copied[2 * kVocab + i], original[kVocab + i], 1e-5);
+  }
+}
+
+TEST_P(EveryState, ScoresAfterAPrefixAsInOnePass) {
+  const Packed whole({ids_of(19, 1), ids_of(12, 2)});
+  std::vector<double> expected(31), scored(9);
+  bool expected_greedy[31], greedy[9];
+  model_.log_probs(whole.ids, whole.next(), whole.offsets, expected.data(), expected_greedy);
+  Session session = model_.start(2);
+  read(session, {{whole.ids.begin(), whole.ids.begin() + 14}, {whole.ids.begin() + 19, whole.ids.begin() + 27}});
+  const Packed rest({{whole.ids.begin() + 14, whole.ids.begin() + 19}, {whole.ids.begin() + 27, whole.ids.end()}});
+  session.log_probs(rest.ids, rest.next(), rest.offsets, scored.data(), greedy);
+  for (int i = 0; i < 9; ++i) {
+    const int place = i < 5 ? 14 + i : 22 + i;
+    EXPECT_NEAR(scored[i], expected[place], 1e-5) << i;
+    EXPECT_EQ(greedy[i], expected_greedy[place]) << i;
+  }
+}
+
+// Also where the stream is left and the session goes on in another way.
+TEST_P(EveryState, StreamsWhatItGenerates) {
+  GenerateOptions options;
+  options.max_tokens = 12;
+  options.sampling = {.temperature = 1.0, .top_k = 20, .repetition_penalty = 1.3, .seed = 5};
+  Ids generated;
+  model_.start().generate(std::vector<Ids>{ids_of(7, 1)}, options, [&](int64_t, int32_t id) {
+    generated.push_back(id);
+    return true;
+  });
+  Session session = model_.start();
+  Ids streamed;
+  TokenStream stream = session.stream(ids_of(7, 1), options);
+  while (const auto id = stream.next()) streamed.push_back(*id);
+  EXPECT_EQ(streamed, generated);
+
+  session.reset();
+  TokenStream left = session.stream(ids_of(7, 1), {.max_tokens = 1000});
+  Ids greedy;
+  for (int i = 0; i < 3; ++i) greedy.push_back(left.next().value());
+  const Ids rest = generate(session, {{}}, {4}).front();
+  greedy.insert(greedy.end(), rest.begin(), rest.end());
+  Session alone = model_.start();
+  EXPECT_EQ(greedy, generate(alone, {ids_of(7, 1)}, {7}).front());
+}
+
 INSTANTIATE_TEST_SUITE_P(Rows, EveryState, testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
@@ -272,6 +330,27 @@ TEST(Sessions, WrongNumbersOfPromptsAreErrors) {
       EXPECT_THROW(session.generate(prompts, options, [](int64_t, int32_t) { return true; }), Error);
     }
   }
+}
+
+TEST(Sessions, RefuseWhatTheyCannotDo) {
+  Model model = Model::from_config(row_config_of("gdn"), 1, {.threads = 1});
+  Session two = model.start(2);
+  const int64_t outside[] = {0, 2};
+  EXPECT_THROW(two.copy(outside), Error);
+  EXPECT_THROW(two.copy({}), Error);
+  EXPECT_THROW(two.stream(ids_of(3, 1), {}), Error);
+  Session one = model.start();
+  TokenStream ends = one.stream(ids_of(3, 1), {.max_tokens = 2});
+  const std::vector<int32_t> end_ids = {ends.next().value()};
+  one.reset();
+  TokenStream ended = one.stream(ids_of(3, 1), {.max_tokens = 2, .end_ids = end_ids});
+  EXPECT_EQ(ended.next(), end_ids.front());
+  EXPECT_EQ(ended.next(), std::nullopt);
+  double log_prob = 0;
+  bool greedy = false;
+  const int32_t id = 1;
+  const int64_t offsets[] = {0, 1};
+  EXPECT_THROW(one.log_probs({&id, 1}, {&id, 1}, offsets, &log_prob, &greedy), Error);  // a token is pending
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,8 +36,8 @@ struct SamplerOptions {
 
 struct GenerateOptions {
   int64_t max_tokens = 128;
-  SamplerOptions sampling;
-  std::vector<int32_t> end_ids;  // a sequence ends after one of these
+  SamplerOptions sampling = {};
+  std::vector<int32_t> end_ids = {};  // a sequence ends after one of these
 };
 
 struct GenerateStats {
@@ -61,6 +62,7 @@ struct SaveOptions {
 };
 
 class Session;
+class TokenStream;
 
 class Model {
  public:
@@ -105,6 +107,7 @@ class Model {
   void save(const std::string& directory, const SaveOptions& options = {}) const;
 
  private:
+  friend class Optimizer;
   friend class Session;
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
@@ -124,10 +127,19 @@ class Session {
   // Reads more tokens of every sequence; out [sequences, vocab]: logits after the last of each. Prompts may be long:
   // memory stays bounded.
   void read(std::span<const std::vector<int32_t>> prompts, float* out);
+  // Model::log_probs after what the sequences remember, which then includes these tokens.
+  void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
+                 double* log_prob, bool* greedy);
   // Reads the prompts and goes on. on_token(sequence, id) gets every new token; false ends that sequence.
   GenerateStats generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                          const std::function<bool(int64_t, int32_t)>& on_token);
+  // The same tokens as generate(), computed when asked for; of a session with one sequence, which must outlive the
+  // stream. A stream may be left at any token: the session goes on after it.
+  TokenStream stream(std::span<const int32_t> prompt, const GenerateOptions& options);
 
+  // A new session whose sequence i remembers what sequence from[i] of this one does: a prefix is read once, and any
+  // number of continuations go on from it.
+  Session copy(std::span<const int64_t> from) const;
   // The whole state to a file, bit for bit; Model::load_session reads it back and refuses the state of another model.
   void save(const std::string& path) const;
   void reset();
@@ -136,6 +148,21 @@ class Session {
   friend class Model;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class TokenStream {
+ public:
+  TokenStream(TokenStream&&) noexcept;
+  TokenStream& operator=(TokenStream&&) noexcept;
+  ~TokenStream();
+
+  std::optional<int32_t> next();  // nothing: an end token or max_tokens was reached
+
+ private:
+  friend class Session;
+  struct Impl;
+  explicit TokenStream(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

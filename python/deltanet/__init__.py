@@ -49,8 +49,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import _core
+from . import _core, _transformers_hook
 from ._core import Error
+from .accelerate import accelerate_transformers
 from .model import Model, Session, Tokenizer, model_presets
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Session",
     "Tokenizer",
     "__version__",
+    "accelerate_transformers",
     "backward",
     "default_threads",
     "forward",
@@ -70,6 +72,8 @@ __all__ = [
 ]
 
 __version__ = _core.version()
+
+_transformers_hook.install()
 
 
 def rows() -> list[dict]:

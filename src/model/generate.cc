@@ -97,13 +97,20 @@ void prefill(LanguageModel& model, State& state, std::span<const std::vector<int
   for (auto& pending : state.pending) pending.clear();
 }
 
+void check(const GenerateOptions& options) {
+  if (options.max_tokens >= 0) return;
+  throw Error("[generate] max_tokens: given " + std::to_string(options.max_tokens) + "; expected 0 or more");
+}
+
+bool is_end(const GenerateOptions& options, int32_t id) {
+  return std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end();
+}
+
 GenerateStats generate(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts,
                        const GenerateOptions& options, const std::function<bool(int64_t, int32_t)>& on_token) {
   check_count(state, prompts);
   const int64_t N = state.sequences(), vocab = model.config().vocab_size;
-  if (options.max_tokens < 0) {
-    throw Error("[generate] max_tokens: given " + std::to_string(options.max_tokens) + "; expected 0 or more");
-  }
+  check(options);
   std::vector<Sequence> sequences;
   for (int64_t n = 0; n < N; ++n) {
     SamplerOptions sampling = options.sampling;
@@ -143,8 +150,7 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
       if (options.sampling.repetition_penalty != 1.0) sequence.history.push_back(id);
       ++stats.tokens;
       live->pending[i].assign(1, id);
-      const bool is_end = std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end();
-      const bool wanted = on_token(sequence.index, id) && !is_end && step + 1 < options.max_tokens;
+      const bool wanted = on_token(sequence.index, id) && !is_end(options, id) && step + 1 < options.max_tokens;
       if (wanted) {
         going_on.push_back(static_cast<int64_t>(i));
         ids.push_back(id);

@@ -15,6 +15,9 @@ namespace deltanet {
 // stays bounded. logits [N, vocab]: after the last token of each sequence.
 void prefill(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts, float* logits);
 
+void check(const GenerateOptions& options);  // throws Error
+bool is_end(const GenerateOptions& options, int32_t id);
+
 // Continues every sequence after its prompt. Calls on_token(sequence, id) for every token as it comes; a result of
 // false ends that sequence, as do an end token and max_tokens. What the model said last stays pending in the state, so
 // that a later call goes on from there.

@@ -1,15 +1,12 @@
-// The public Model and Session: checkpoints, and the language model behind a small interface.
+// The public Model: checkpoints, and the language model behind a small interface.
 
 #include "deltanet/model.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <optional>
 
 #include "deltanet/error.h"
 #include "model/checkpoint.h"
-#include "model/generate.h"
-#include "model/language_model.h"
+#include "model/model_impl.h"
 #include "model/save_weights.h"
 #include "nn/cross_entropy.h"
 
@@ -23,28 +20,6 @@ int64_t count_targets(std::span<const int32_t> targets) {
 }
 
 }  // namespace
-
-struct Model::Impl {
-  Impl(std::shared_ptr<const Layout> layout_of_weights, const ModelOptions& options)
-      : layout(std::move(layout_of_weights)),
-        weights(std::make_shared<Weights>(layout, options.weights, /*keep_masters=*/false)),
-        language_model(weights, options.threads),
-        threads(options.threads) {}
-
-  const Parameter& find(std::string_view name) const {
-    for (const Parameter& parameter : layout->parameters()) {
-      if (parameter.name == name) return parameter;
-    }
-    throw Error("[model] parameter: given \"" + std::string(name) + "\"; expected one of the names in parameters()");
-  }
-
-  std::shared_ptr<const Layout> layout;
-  std::shared_ptr<Weights> weights;
-  LanguageModel language_model;
-  int threads;
-  std::vector<float> dmatrices, dvectors;  // empty until gradients are wanted
-  fs::path source;                         // where it was loaded from; empty: nowhere
-};
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::Model(Model&&) noexcept = default;
@@ -126,16 +101,21 @@ void Model::log_probs(std::span<const int32_t> ids, std::span<const int32_t> tar
 
 LossSum Model::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                                   std::span<const int64_t> offsets, bool recompute) {
-  if (impl_->weights->type() == WeightType::kInt8) {
+  return impl_->loss_and_gradients(ids, targets, offsets, recompute);
+}
+
+LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                        std::span<const int64_t> offsets, bool recompute) {
+  if (weights->type() == WeightType::kInt8) {
     throw Error("[model] gradients: the weights are int8; load the model with f32 or bf16 weights");
   }
   const int64_t count = count_targets(targets);
   if (count == 0) throw Error("[model] targets: all are -100; expected at least one token to predict");
-  impl_->dmatrices.assign(static_cast<std::size_t>(impl_->layout->matrices_size()), 0.0f);
-  impl_->dvectors.assign(static_cast<std::size_t>(impl_->layout->vectors_size()), 0.0f);
-  const double sum = impl_->language_model.loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count),
-                                                              recompute ? Keep::kRecompute : Keep::kAll,
-                                                              impl_->dmatrices.data(), impl_->dvectors.data());
+  dmatrices.assign(static_cast<std::size_t>(layout->matrices_size()), 0.0f);
+  dvectors.assign(static_cast<std::size_t>(layout->vectors_size()), 0.0f);
+  const double sum =
+      language_model.loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count),
+                                        recompute ? Keep::kRecompute : Keep::kAll, dmatrices.data(), dvectors.data());
   return {sum, count};
 }
 
@@ -151,43 +131,6 @@ void Model::save(const std::string& directory, const SaveOptions& options) const
                impl_->source.empty() ? std::map<std::string, std::string>() : read_companions(impl_->source),
                impl_->threads);
 }
-
-// ---- Session
-
-struct Session::Impl {
-  LanguageModel& model;
-  State state;
-};
-
-Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Session::Session(Session&&) noexcept = default;
-Session& Session::operator=(Session&&) noexcept = default;
-Session::~Session() = default;
-
-Session Model::start(int64_t sequences) {
-  return Session(
-      std::make_unique<Session::Impl>(Session::Impl{impl_->language_model, State(*impl_->layout, sequences)}));
-}
-
-Session Model::load_session(const std::string& path) {
-  return Session(std::make_unique<Session::Impl>(
-      Session::Impl{impl_->language_model, State::load(path, *impl_->layout, impl_->weights->fingerprint())}));
-}
-
-int64_t Session::sequences() const { return impl_->state.sequences(); }
-int64_t Session::bytes() const { return impl_->state.bytes(); }
-void Session::reset() { impl_->state.reset(); }
-
-void Session::read(std::span<const std::vector<int32_t>> prompts, float* out) {
-  prefill(impl_->model, impl_->state, prompts, out);
-}
-
-GenerateStats Session::generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
-                                const std::function<bool(int64_t, int32_t)>& on_token) {
-  return deltanet::generate(impl_->model, impl_->state, prompts, options, on_token);
-}
-
-void Session::save(const std::string& path) const { impl_->state.save(path, impl_->model.weights().fingerprint()); }
 
 std::vector<std::string> model_presets() { return preset_names(); }
 

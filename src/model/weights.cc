@@ -138,6 +138,15 @@ void Weights::copy_values(const Parameter& parameter, float* values, int threads
   }
 }
 
+void Weights::keep_masters(int threads) {
+  if (masters_) return;
+  float* masters = arena_.take(layout_->matrices_size());
+  for (const Parameter& parameter : layout_->parameters()) {
+    if (parameter.is_matrix) copy_values(parameter, masters + parameter.offset, threads);
+  }
+  masters_ = masters;
+}
+
 void Weights::refresh(int threads) {
   if (!masters_ || type_ == WeightType::kFloat32) return;
   for (const Parameter& parameter : layout_->parameters()) {

@@ -33,6 +33,8 @@ class Weights {
   void copy_values(const Parameter& parameter, float* values, int threads) const;
   // Stores float32 values, rounded to the type of the matrices.
   void set_values(const Parameter& parameter, const float* values, int threads);
+  // From now on also holds float32 matrices, for an optimiser to move; they begin as the values that products read.
+  void keep_masters(int threads);
   // After the masters have changed: renews the copies that products read.
   void refresh(int threads);
 

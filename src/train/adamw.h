@@ -3,12 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace deltanet {
+#include "deltanet/optimizer.h"
 
-struct AdamWOptions {
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0.01;  // decoupled, on all parameters
-};
+namespace deltanet {
 
 // AdamW over flat arrays of parameters. It may own the moments of a part of them only (a shard); the caller says which
 // by the pointers it passes.
@@ -19,6 +16,7 @@ class AdamW {
   // One step on parameters [count] with gradients [count], each multiplied by grad_scale first (clipping).
   void step(float* parameters, const float* gradients, float grad_scale, double lr, int threads);
 
+  void set_options(const AdamWOptions& options) { options_ = options; }  // of the steps from now on
   int64_t size() const { return static_cast<int64_t>(m_.size()); }
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }  // when the moments are restored

@@ -1,0 +1,237 @@
+"""The six language models for transformers, one implementation: embedding, blocks, norm, head."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+from .. import layers
+from ..layers.modules import initialize, mlp_width
+from ..layers.packing import pack, unpack
+from . import configuration
+
+_MIXERS = {
+    "delta_net": layers.DeltaNet,
+    "gated_deltanet": layers.GatedDeltaNet,
+    "kda": layers.KimiDeltaAttention,
+    "precond_deltanet": layers.PrecondDeltaNet,
+    "precond_gated_deltanet": layers.PrecondGatedDeltaNet,
+    "precond_kda": layers.PrecondKDA,
+}
+# Fields of a config that are arguments of its mixer.
+_MIXER_FIELDS = (
+    *("hidden_size", "expand_k", "expand_v", "head_dim", "num_heads", "num_v_heads", "use_gate", "use_short_conv"),
+    *("conv_size", "allow_neg_eigval", "norm_eps", "output_gate_activation", "squash_x", "squash_eps"),
+    *("log_atk_scale_init", "a_log_init_lower"),
+)
+
+
+def _make_mixer(config, layer_idx):
+    attention = config.attention_of(layer_idx)
+    if attention is not None:
+        options = {
+            key: attention[key] for key in ("num_heads", "num_kv_heads", "qkv_bias", "window_size", "rope_theta")
+        }
+        return layers.Attention(config.hidden_size, **options, layer_idx=layer_idx)
+    options = {name: getattr(config, name) for name in _MIXER_FIELDS if hasattr(config, name)}
+    return _MIXERS[config.model_type](**options, mode=config.attn_mode, layer_idx=layer_idx)
+
+
+class DeltaBlock(GradientCheckpointingLayer, layers.Block):
+    def __init__(self, config, layer_idx: int):
+        width = config.intermediate_size or mlp_width(config.hidden_size, config.hidden_ratio)
+        super().__init__(_make_mixer(config, layer_idx), config.hidden_size, width, config.norm_eps)
+
+
+class DeltaPreTrainedModel(PreTrainedModel):
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["DeltaBlock"]
+    _is_stateful = True  # no way back to an earlier token, which assisted decoding would need
+
+    def _init_weights(self, module):
+        def normal(parameter):
+            return torch.empty_like(parameter).normal_(std=self.config.initializer_range)
+
+        if isinstance(module, (nn.Linear, nn.Conv1d, nn.Embedding)):
+            initialize(module.weight, normal)
+            if getattr(module, "bias", None) is not None:
+                initialize(module.bias, torch.zeros_like)
+        elif isinstance(module, (layers.RMSNorm, layers.DeltaMixer)):
+            module.reset_parameters()
+
+
+class DeltaModel(DeltaPreTrainedModel):
+    """Token ids to the normalised output of the last block."""
+
+    _input_embed_layer = "embeddings"
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.layers = nn.ModuleList(DeltaBlock(config, layer_idx) for layer_idx in range(config.num_hidden_layers))
+        self.norm = layers.RMSNorm(config.hidden_size, config.norm_eps)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def get_input_embeddings(self):
+        return self.embeddings
+
+    def set_input_embeddings(self, embeddings):
+        self.embeddings = embeddings
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        past_key_values: layers.RecurrentCache | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        cu_seqlens: torch.Tensor | None = None,
+        **_,
+    ):
+        """input_ids [B,T]; attention_mask [B,T], zero for padding on any side; cu_seqlens packs sequences into B = 1.
+
+        Padding tokens are left out of everything; their outputs are zero.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("input_ids: expected either input_ids or inputs_embeds")
+        hidden_states = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        B, T = hidden_states.shape[:2]
+        if T == 0:
+            raise ValueError(f"input_ids: given {B} sequences without a token; expected at least one")
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training
+        if use_cache and past_key_values is None:
+            past_key_values = layers.RecurrentCache()
+        places = None
+        if cu_seqlens is None:
+            hidden_states, cu_seqlens, places = pack(hidden_states, attention_mask)
+
+        all_hidden_states = []
+        for block in self.layers:
+            all_hidden_states.append(hidden_states)
+            hidden_states = block(
+                hidden_states, past_key_values=past_key_values, use_cache=use_cache, cu_seqlens=cu_seqlens
+            )
+        hidden_states = self.norm(hidden_states)
+        all_hidden_states.append(hidden_states)
+        if use_cache:
+            past_key_values.seen_tokens += T
+
+        wants_all = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        outputs = BaseModelOutputWithPast(
+            last_hidden_state=unpack(hidden_states, places, B, T),
+            past_key_values=past_key_values if use_cache else None,
+            hidden_states=tuple(unpack(h, places, B, T) for h in all_hidden_states) if wants_all else None,
+        )
+        return outputs if return_dict is not False else outputs.to_tuple()
+
+
+class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
+    """The language model: DeltaModel and a head, tied to the embeddings where the config says so."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embeddings.weight"}
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = DeltaModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self):
+        return self.model.embeddings
+
+    def set_input_embeddings(self, embeddings):
+        self.model.embeddings = embeddings
+
+    def get_output_embeddings(self):
+        return self.lm_head
+
+    def set_output_embeddings(self, head):
+        self.lm_head = head
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # forward makes a RecurrentCache
+
+    def prepare_inputs_for_generation(
+        self, input_ids, past_key_values=None, attention_mask=None, inputs_embeds=None, use_cache=True, **options
+    ):
+        """Only the tokens that the cache has not seen."""
+        seen = past_key_values.seen_tokens if past_key_values is not None else 0
+        inputs = {"attention_mask": attention_mask, "past_key_values": past_key_values, "use_cache": use_cache}
+        if inputs_embeds is not None and seen == 0:
+            inputs["inputs_embeds"] = inputs_embeds
+        else:
+            # A prompt given as embeddings is not in input_ids.
+            prompt = inputs_embeds.shape[1] if inputs_embeds is not None else 0
+            inputs["input_ids"] = input_ids[:, max(seen - prompt, 0) :].contiguous()
+        if "logits_to_keep" in options:
+            inputs["logits_to_keep"] = options["logits_to_keep"]
+        return inputs
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        past_key_values: layers.RecurrentCache | None = None,
+        labels: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        cu_seqlens: torch.Tensor | None = None,
+        **loss_options,
+    ):
+        """As DeltaModel. labels [B,T] are the input ids, -100 where a token does not count; logits_to_keep: how many
+        of the last tokens get logits, 0 for all."""
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
+            output_hidden_states=output_hidden_states,
+            cu_seqlens=cu_seqlens,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(outputs.last_hidden_state[:, kept])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **loss_options)
+        result = CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states
+        )
+        return result if return_dict is not False else result.to_tuple()
+
+
+def _models_of(name, config_class):
+    """The classes of one model type. They differ in nothing but their name and config."""
+    body = {"config_class": config_class, "__module__": __name__, "__doc__": f"{name}: see docs/models.md."}
+    return type(name + "Model", (DeltaModel,), dict(body)), type(name + "ForCausalLM", (DeltaForCausalLM,), dict(body))
+
+
+DeltaNetModel, DeltaNetForCausalLM = _models_of("DeltaNet", configuration.DeltaNetConfig)
+GatedDeltaNetModel, GatedDeltaNetForCausalLM = _models_of("GatedDeltaNet", configuration.GatedDeltaNetConfig)
+KDAModel, KDAForCausalLM = _models_of("KDA", configuration.KDAConfig)
+PrecondDeltaNetModel, PrecondDeltaNetForCausalLM = _models_of("PrecondDeltaNet", configuration.PrecondDeltaNetConfig)
+PrecondGatedDeltaNetModel, PrecondGatedDeltaNetForCausalLM = _models_of(
+    "PrecondGatedDeltaNet", configuration.PrecondGatedDeltaNetConfig
+)
+PrecondKDAModel, PrecondKDAForCausalLM = _models_of("PrecondKDA", configuration.PrecondKDAConfig)
+
+MODELS = (
+    (DeltaNetModel, DeltaNetForCausalLM),
+    (GatedDeltaNetModel, GatedDeltaNetForCausalLM),
+    (KDAModel, KDAForCausalLM),
+    (PrecondDeltaNetModel, PrecondDeltaNetForCausalLM),
+    (PrecondGatedDeltaNetModel, PrecondGatedDeltaNetForCausalLM),
+    (PrecondKDAModel, PrecondKDAForCausalLM),
+)

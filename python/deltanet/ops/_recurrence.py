@@ -1,0 +1,102 @@
+"""One function for every row: checks what was given in the words of the caller, then runs the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from .._core import Error
+from ._checks import check_offsets, check_rank, check_tensor
+from ._library import INPUTS, forward_op, run_forward, variant_of
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def recurrence(
+    row: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    g: Tensor | None = None,
+    beta: Tensor | None = None,
+    beta_erase: Tensor | None = None,
+    d: Tensor | None = None,
+    g_atk: Tensor | None = None,
+    beta_atk: Tensor | None = None,
+    log_atk_scale: Tensor | None = None,
+    ridge: Tensor | None = None,
+    a: Tensor | None = None,
+    b: Tensor | None = None,
+    kk: Tensor | None = None,
+    eta: Tensor | None = None,
+    S0: Tensor | None = None,
+    A0: Tensor | None = None,
+    P0: Tensor | None = None,
+    G0: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    l2norm: bool = False,
+    scale: float | None = None,
+    x: float | None = None,
+    eps: float | None = None,
+    final_states: bool = False,
+    names: Mapping[str, str] = {},  # noqa: B006
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Any row of :func:`deltanet.rows` on tensors of float32, bfloat16 or float16 on the CPU, with gradients.
+
+    The inputs are those of :func:`deltanet.forward`, with any strides; what the row needs must be given. scale, x and
+    eps are the row's own when None. Returns o in the type of v, and, in float32 with final_states (otherwise None),
+    S_final and the row's second state: A_final, P_final or G_final (None for rows without one). `names` says how errors
+    call an input, where the caller knows it by another name.
+
+    As many threads run as torch.get_num_threads() says. Gradients can be taken once, not of gradients.
+    """
+    tensors = (
+        *(q, k, v, g, beta, beta_erase, d, g_atk, beta_atk, log_atk_scale, ridge),
+        *(a, b, kk, eta, S0, A0, P0, G0),
+    )
+    options = (row, l2norm, scale, x, eps)
+    plain, needs_gradient = _check(tensors, cu_seqlens, names)
+    if torch.compiler.is_compiling():
+        results = forward_op(*tensors, cu_seqlens, *options, final_states)
+        has_second = final_states and results[2].shape[0] > 0
+        return results[0], results[1] if final_states else None, results[2] if has_second else None
+    try:
+        if plain and not (needs_gradient and torch.is_grad_enabled()) and _no_modes():
+            return run_forward(tensors, cu_seqlens, *options, final_states)  # spares the cost of the dispatcher
+        o, S_final, second = forward_op(*tensors, cu_seqlens, *options, final_states)
+    except Error as error:
+        raise Error(_in_words_of_caller(str(error), names)) from None
+    return o, S_final if final_states else None, second if final_states and variant_of(*options).state else None
+
+
+def _no_modes():
+    """Nobody else wants to see the operator: no tracing, no mode, no functional transform."""
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _check(tensors, cu_seqlens, names):
+    """Returns whether all are ordinary tensors, and whether one requires a gradient."""
+    plain, needs_gradient = True, False
+    for name, tensor in zip(INPUTS, tensors):
+        if tensor is not None:
+            check_tensor(names.get(name, name), tensor)
+            plain = plain and type(tensor) in _PLAIN
+            needs_gradient = needs_gradient or tensor.requires_grad
+    check_rank(names.get("q", "q"), tensors[0], "[B,T,H,K]")  # the sizes of results come from q and v
+    check_rank(names.get("v", "v"), tensors[2], "[B,T,HV,V]")
+    if cu_seqlens is not None:
+        check_offsets(cu_seqlens)
+        plain = plain and type(cu_seqlens) in _PLAIN
+    return plain, needs_gradient
+
+
+def _in_words_of_caller(text, names):
+    """Errors of the library begin with "[operation] argument:"; that argument may have another name here."""
+    operation, bracket, rest = text.partition("] ")
+    if bracket and operation.startswith("["):
+        text = rest
+    argument, colon, rest = text.partition(":")
+    return names.get(argument, argument) + colon + rest

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "deltanet/error.h"
+#include "deltanet/model.h"
+#include "model/language_model.h"
+#include "model/state.h"
+
+// What is behind the classes of deltanet/model.h. For the files that implement them.
+
+namespace deltanet {
+
+struct Model::Impl {
+  Impl(std::shared_ptr<const Layout> layout_of_weights, const ModelOptions& options)
+      : layout(std::move(layout_of_weights)),
+        weights(std::make_shared<Weights>(layout, options.weights, /*keep_masters=*/false)),
+        language_model(weights, options.threads),
+        threads(options.threads) {}
+
+  const Parameter& find(std::string_view name) const {
+    for (const Parameter& parameter : layout->parameters()) {
+      if (parameter.name == name) return parameter;
+    }
+    throw Error("[model] parameter: given \"" + std::string(name) + "\"; expected one of the names in parameters()");
+  }
+
+  // Of the mean loss, to dmatrices and dvectors.
+  LossSum loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                             std::span<const int64_t> offsets, bool recompute);
+
+  std::shared_ptr<const Layout> layout;
+  std::shared_ptr<Weights> weights;
+  LanguageModel language_model;
+  int threads;
+  std::vector<float> dmatrices, dvectors;  // empty until gradients are wanted
+  std::filesystem::path source;            // where it was loaded from; empty: nowhere
+};
+
+struct Session::Impl {
+  LanguageModel& model;
+  State state;
+};
+
+}  // namespace deltanet

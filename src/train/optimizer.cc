@@ -1,0 +1,130 @@
+#include "deltanet/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+
+#include "deltanet/error.h"
+#include "model/model_impl.h"
+#include "model/safetensors.h"
+#include "train/adamw.h"
+
+namespace deltanet {
+namespace {
+
+constexpr std::string_view kFormat = "deltanet optimizer 1";
+
+void check(const TrainStepOptions& options) {
+  const auto require = [](bool holds, const char* name, double given, const char* expected) {
+    if (holds) return;
+    throw Error("[train_step] " + std::string(name) + ": given " + std::to_string(given) + "; expected " + expected);
+  };
+  const AdamWOptions& adamw = options.adamw;
+  require(std::isfinite(options.lr) && options.lr >= 0, "lr", options.lr, "0 or more");
+  require(adamw.beta1 >= 0 && adamw.beta1 < 1, "beta1", adamw.beta1, "0 or more and less than 1");
+  require(adamw.beta2 >= 0 && adamw.beta2 < 1, "beta2", adamw.beta2, "0 or more and less than 1");
+  require(std::isfinite(adamw.eps) && adamw.eps > 0, "eps", adamw.eps, "more than 0");
+  require(std::isfinite(adamw.weight_decay) && adamw.weight_decay >= 0, "weight_decay", adamw.weight_decay,
+          "0 or more");
+  require(options.clip > 0, "clip", options.clip, "more than 0");
+}
+
+}  // namespace
+
+struct Optimizer::Impl {
+  struct Moment {
+    std::string_view name;
+    std::vector<float>* values;
+  };
+
+  explicit Impl(Model::Impl& trained)
+      : model(trained), matrices(trained.layout->matrices_size(), {}), vectors(trained.layout->vectors_size(), {}) {}
+
+  std::array<Moment, 4> moments() {
+    return {{{"matrices.m", &matrices.m()},
+             {"matrices.v", &matrices.v()},
+             {"vectors.m", &vectors.m()},
+             {"vectors.v", &vectors.v()}}};
+  }
+
+  Model::Impl& model;
+  AdamW matrices, vectors;
+};
+
+Optimizer::Optimizer(Model& model) {
+  if (model.weight_type() == WeightType::kInt8) {
+    throw Error("[train_step] weights: given int8; expected f32 or bf16, load the model with one of them");
+  }
+  model.impl_->weights->keep_masters(model.impl_->threads);
+  impl_ = std::make_unique<Impl>(*model.impl_);
+}
+
+Optimizer::Optimizer(Optimizer&&) noexcept = default;
+Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
+Optimizer::~Optimizer() = default;
+
+int64_t Optimizer::steps() const { return impl_->vectors.steps(); }
+
+TrainStepResult Optimizer::step(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                std::span<const int64_t> offsets, const TrainStepOptions& options) {
+  check(options);
+  Model::Impl& model = impl_->model;
+  const LossSum sum = model.loss_and_gradients(ids, targets, offsets, options.recompute);
+  TrainStepResult result{.loss = sum.mean()};
+  const int threads = model.threads;
+  const auto norm_of = [&](const std::vector<float>& values) {
+    return squared_norm(values.data(), static_cast<int64_t>(values.size()), threads);
+  };
+  result.grad_norm = std::sqrt(norm_of(model.dmatrices) + norm_of(model.dvectors));
+  result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
+  if (result.skipped) return result;
+  const auto scale = static_cast<float>(std::min(1.0, options.clip / result.grad_norm));
+  impl_->matrices.set_options(options.adamw);
+  impl_->vectors.set_options(options.adamw);
+  impl_->matrices.step(model.weights->matrices(), model.dmatrices.data(), scale, options.lr, threads);
+  impl_->vectors.step(model.weights->vectors(), model.dvectors.data(), scale, options.lr, threads);
+  model.weights->refresh(threads);
+  return result;
+}
+
+void Optimizer::save(const std::string& path) const {
+  std::vector<StoredTensor> tensors;
+  for (const Impl::Moment& moment : impl_->moments()) {
+    tensors.push_back({.name = std::string(moment.name),
+                       .shape = {static_cast<int64_t>(moment.values->size())},
+                       .data = reinterpret_cast<const std::byte*>(moment.values->data()),
+                       .bytes = static_cast<int64_t>(moment.values->size() * sizeof(float))});
+  }
+  write_safetensors(path, tensors, {{"format", std::string(kFormat)}, {"steps", std::to_string(steps())}});
+}
+
+void Optimizer::load(const std::string& path) {
+  const SafetensorsFile file(path);
+  const auto fail = [&](const std::string& what) { throw Error("[optimizer] " + path + ": " + what); };
+  const auto text = [&](const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
+  };
+  int64_t steps = -1;
+  const std::string count = text("steps");
+  std::from_chars(count.data(), count.data() + count.size(), steps);
+  if (text("format") != kFormat || steps < 0) fail("not the state of an optimizer");
+  for (const Impl::Moment& moment : impl_->moments()) {  // all are checked before the first is changed
+    const StoredTensor* stored = file.find(moment.name);
+    if (!stored || stored->dtype != DType::kF32 || stored->count() != static_cast<int64_t>(moment.values->size())) {
+      fail(std::string(moment.name) + ": missing or of another size; expected " +
+           std::to_string(moment.values->size()) + " floats, as the model has");
+    }
+  }
+  for (const Impl::Moment& moment : impl_->moments()) {
+    if (moment.values->empty()) continue;
+    std::memcpy(moment.values->data(), file.find(moment.name)->data, moment.values->size() * sizeof(float));
+  }
+  impl_->matrices.set_steps(steps);
+  impl_->vectors.set_steps(steps);
+}
+
+}  // namespace deltanet

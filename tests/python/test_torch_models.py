@@ -1,0 +1,301 @@
+"""deltanet.layers and deltanet.models: upstream's checkpoints, logits and gradients; padding, caches, the Trainer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deltanet
+from conftest import normwise_error, read_safetensors
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from deltanet import layers, models  # noqa: E402
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models"
+NAMES = sorted(path.name for path in GOLDEN.iterdir())
+KINDS = ("pgdn_grouped_gated", "pkda_grouped", "delta_net_gated")  # one of each kind of cache and gate
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """These models are so small that more threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def load(name):
+    return transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name).eval()
+
+
+def tensor(array):
+    return torch.tensor(np.asarray(array))
+
+
+def error(actual, expected):
+    if isinstance(expected, torch.Tensor):
+        expected = expected.detach().numpy()
+    return normwise_error(actual.detach().numpy(), expected)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def checkpoint(request):
+    return load(request.param), read_safetensors(GOLDEN / request.param / "fixture.safetensors")[0]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request):
+    return load(request.param)
+
+
+@pytest.fixture
+def ids(model):
+    return tensor(np.random.default_rng(0).integers(3, model.config.vocab_size, (3, 41)))
+
+
+def padded(ids, lengths, side):
+    """ids with some tokens of each row masked out, and the mask; the padding is a token that would be noticed."""
+    T = ids.shape[1]
+    columns = torch.arange(T).expand_as(ids)
+    lengths = torch.tensor(lengths)[:, None]
+    mask = (columns >= T - lengths if side == "left" else columns < lengths).long()
+    return torch.where(mask == 1, ids, 2), mask
+
+
+# ---- upstream's numbers
+
+
+@torch.no_grad()
+def test_logits_are_upstreams(checkpoint):
+    model, fixture = checkpoint
+    logits = model(tensor(fixture["input_ids"])).logits
+    assert error(logits, fixture["logits"]) <= 1e-4
+
+
+def test_loss_and_gradients_are_upstreams(checkpoint):
+    model, fixture = checkpoint
+    ids = tensor(fixture["input_ids"])
+    model.zero_grad()
+    loss = model(ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(float(fixture["loss"][0]), rel=1e-5)
+    grads = dict(model.named_parameters())
+    assert sorted(grads) == sorted(name[5:] for name in fixture if name.startswith("grad."))
+    for name, parameter in grads.items():
+        assert error(parameter.grad, fixture["grad." + name]) <= 1e-4, name
+
+
+def test_greedy_tokens_are_upstreams(checkpoint):
+    model, fixture = checkpoint
+    prompt, greedy = fixture["prompt"], fixture["greedy"]
+    ids = tensor(prompt)
+    options = dict(max_new_tokens=greedy.shape[1], do_sample=False, pad_token_id=0)
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    assert np.array_equal(out.numpy(), np.concatenate([prompt, greedy], axis=1))
+
+
+# ---- caches, padding and packing
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("split", [[1] * 41, [40, 1], [2, 20, 19]], ids=["steps", "prefill", "pieces"])
+def test_pieces_with_a_cache_equal_the_whole(model, ids, split):
+    whole = model(ids, use_cache=False).logits
+    cache, pieces = layers.RecurrentCache(), []
+    for piece in ids.split(split, dim=1):
+        pieces.append(model(piece, past_key_values=cache, use_cache=True).logits)
+    assert cache.get_seq_length() == 41 and len(cache) == model.config.num_hidden_layers
+    assert error(torch.cat(pieces, dim=1), whole) <= 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_nothing(model, ids, side):
+    lengths = [41, 5, 30]
+    batch, mask = padded(ids, lengths, side)
+    logits = model(batch, attention_mask=mask).logits
+    for n, length in enumerate(lengths):
+        kept = slice(41 - length, None) if side == "left" else slice(length)
+        alone = model(ids[n : n + 1, kept]).logits[0]
+        assert error(logits[n, kept], alone) <= 1e-5
+        assert torch.equal(logits[n][mask[n] == 0], torch.zeros_like(logits[n][mask[n] == 0]))
+
+
+def test_padding_changes_no_gradient(model, ids):
+    batch, mask = padded(ids, [41, 5, 30], "left")
+
+    def gradient(parts, **options):
+        model.zero_grad()
+        sum(model(part, use_cache=False, **options).logits.square().sum() for part in parts).backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+    alone = gradient([ids[:1], ids[1:2, -5:], ids[2:, -30:]])
+    assert error(gradient([batch], attention_mask=mask), alone) <= 1e-5
+
+
+@torch.no_grad()
+def test_packed_sequences_are_apart(model, ids):
+    packed = model(ids[:2].reshape(1, -1), cu_seqlens=torch.tensor([0, 41, 82])).logits
+    assert error(packed.view(2, 41, -1), model(ids[:2]).logits) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "options", [dict(do_sample=False), dict(num_beams=3, do_sample=False)], ids=["greedy", "beams"]
+)
+def test_generate_ignores_left_padding(model, ids, options):
+    lengths = [41, 5, 30]
+    batch, mask = padded(ids, lengths, "left")
+    options = dict(options, max_new_tokens=6, pad_token_id=0, eos_token_id=None)
+    together = model.generate(batch, attention_mask=mask, **options)
+    for n, length in enumerate(lengths):
+        alone = model.generate(ids[n : n + 1, -length:], **options)
+        assert torch.equal(together[n, 41:], alone[0, length:])
+
+
+@torch.no_grad()
+def test_generate_reads_each_token_once(model, ids):
+    counts = []
+    hook = model.model.embeddings.register_forward_hook(lambda _, args, __: counts.append(args[0].shape[1]))
+    model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0, eos_token_id=None)
+    hook.remove()
+    assert counts == [41, 1, 1, 1]
+
+
+def test_a_mask_of_another_shape_is_refused(model, ids):
+    with pytest.raises(ValueError, match="attention_mask: given shape"):
+        model(ids, attention_mask=torch.ones(3, 7))
+
+
+# ---- files and names
+
+
+def test_a_saved_model_is_the_engines_and_upstreams(checkpoint, tmp_path):
+    model, fixture = checkpoint
+    model.save_pretrained(tmp_path)
+    engine = deltanet.Model(tmp_path)
+    assert error(model(tensor(fixture["input_ids"])).logits, engine.logits(fixture["input_ids"])) <= 1e-5
+    saved, _ = read_safetensors(tmp_path / "model.safetensors")
+    original, _ = read_safetensors(Path(model.config._name_or_path) / "model.safetensors")
+    assert saved.keys() == original.keys()
+    assert all(np.array_equal(saved[name], original[name]) for name in saved)
+
+
+@pytest.mark.parametrize("window", [None, 7])
+def test_hybrid_attention_is_the_engines(tmp_path, window):
+    attn = dict(layers=[1], num_heads=4, num_kv_heads=2, qkv_bias=True, window_size=window)
+    config = models.PrecondGatedDeltaNetConfig(
+        hidden_size=64, num_heads=2, head_dim=16, num_hidden_layers=2, vocab_size=64, intermediate_size=64, attn=attn
+    )
+    torch.manual_seed(0)
+    model = models.PrecondGatedDeltaNetForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(tmp_path)
+    ids = np.random.default_rng(0).integers(0, 64, (2, 40))
+    expected = deltanet.Model(tmp_path).logits(ids)
+    ids = tensor(ids)
+    assert error(model(ids).logits, expected) <= 1e-5
+    batch, mask = padded(ids, [40, 22], "left")
+    cache = layers.RecurrentCache()
+    first = model(batch[:, :30], attention_mask=mask[:, :30], past_key_values=cache, use_cache=True).logits
+    rest = model(batch[:, 30:], attention_mask=mask, past_key_values=cache, use_cache=True).logits
+    assert error(torch.cat([first, rest], dim=1)[0], expected[0]) <= 1e-5
+    assert error(rest[1], model(ids[1:, -22:]).logits[0, -10:]) <= 1e-5
+
+
+@pytest.mark.parametrize("config", models.configuration.CONFIGS, ids=lambda config: config.model_type)
+def test_initial_values(config):
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=64, num_heads=2, num_hidden_layers=1, vocab_size=64, initializer_range=0.03)
+    if config.model_type != "delta_net":
+        sizes["head_dim"] = 32
+    model = transformers.AutoModelForCausalLM.from_config(config(**sizes))
+    assert model.model.layers[0].attn.q_proj.weight.std().item() == pytest.approx(0.03, rel=0.1)
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    values = dict(model.named_parameters())
+    for name in values:
+        if "A_log" in name:
+            assert values[name].max() <= np.log(16)
+        if "dt_bias" in name:
+            dt = torch.nn.functional.softplus(values[name])
+            assert 0.0009 < dt.min() and dt.max() < 0.11
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(hidden_act="relu"), "hidden_act"),
+        (dict(lower_bound=-5.0), "lower_bound"),
+        (dict(attn={"layers": [7], "num_heads": 2}), "attn.layers"),
+        (dict(attn={"num_heads": 2}), "attn"),
+    ],
+)
+def test_configs_refuse_what_is_not_there(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.KDAConfig(num_hidden_layers=2, **options)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: layers.GatedDeltaNet(64, num_heads=4, num_v_heads=6, head_dim=16), "num_v_heads"),
+        (lambda: layers.GatedDeltaNet(64, num_heads=4, head_dim=15, expand_v=1.5), "expand_v"),
+        (lambda: layers.GatedDeltaNet(64, num_heads=4, head_dim=16, mode="naive"), "mode"),
+        (lambda: layers.DeltaNet(64, num_heads=3), "expand_k"),
+        (lambda: layers.Attention(64, num_heads=3), "num_heads"),
+        (lambda: layers.GatedRMSNorm(8, activation="tanh"), "activation"),
+    ],
+)
+def test_layers_refuse_what_does_not_fit(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# The ways into transformers differ in which of its modules is half imported when the tables are ready.
+@pytest.mark.parametrize("entry", ["transformers.models.auto.modeling_auto", "transformers.modeling_layers"])
+def test_import_is_light_and_registers_later(entry):
+    code = f"""
+import importlib, sys, warnings, deltanet
+assert not {{"torch", "transformers"}} & sys.modules.keys()
+warnings.simplefilter("error", RuntimeWarning)
+importlib.import_module({entry!r})
+from transformers import AutoConfig, AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained({str(GOLDEN / "pdn_untied")!r})
+assert type(model).__name__ == "PrecondDeltaNetForCausalLM"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- training
+
+
+def test_trainer(tmp_path):
+    config = models.PrecondGatedDeltaNetConfig(
+        hidden_size=32, num_heads=2, head_dim=16, num_hidden_layers=2, vocab_size=32, intermediate_size=32
+    )
+    model = models.PrecondGatedDeltaNetForCausalLM(config)
+    row = list(range(32))
+    data = [{"input_ids": row, "labels": row}] * 32
+    options = transformers.TrainingArguments(
+        str(tmp_path), max_steps=12, per_device_train_batch_size=4, learning_rate=1e-2, report_to=[], use_cpu=True,
+        logging_steps=1, gradient_checkpointing=True, save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = transformers.Trainer(model=model, args=options, train_dataset=data, eval_dataset=data[:2])
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0] - 1 and trainer.evaluate()["eval_loss"] < losses[0] - 1
+
+
+def test_bfloat16(checkpoint):
+    model, fixture = checkpoint
+    narrow = load(Path(model.config._name_or_path).name).to(torch.bfloat16)
+    ids = tensor(fixture["input_ids"])
+    output = narrow(ids, labels=ids)
+    output.loss.backward()
+    assert output.logits.dtype == torch.bfloat16 and error(output.logits.float(), fixture["logits"]) < 5e-2
