@@ -12,18 +12,24 @@ namespace deltanet::simd {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Code for the width of almost all models; kAny reads the width at run time.
+constexpr int kUsual = 4, kAny = 0;
+
+template <int kWidth>
+constexpr int kMaxTaps = kWidth == kAny ? kConvMaxWidth : kWidth;
+
 // The weights of the channels at these lanes, tap by tap. They are stored channel by channel.
 template <int kWidth>
-HWY_INLINE void load_taps(const float* weight, int64_t channels, Vec (&taps)[kWidth]) {
+HWY_INLINE void load_taps(const float* weight, int width, int64_t channels, Vec (&taps)[kMaxTaps<kWidth>]) {
   const D d;
-  if constexpr (kWidth == 4) {
+  if constexpr (kWidth == kUsual) {
     if (channels == kLanes) return hn::LoadInterleaved4(d, weight, taps[0], taps[1], taps[2], taps[3]);
   }
-  alignas(64) float by_tap[kWidth][kLanes] = {};
+  alignas(64) float by_tap[kMaxTaps<kWidth>][kLanes] = {};
   for (int64_t c = 0; c < channels; ++c) {
-    for (int j = 0; j < kWidth; ++j) by_tap[j][c] = weight[c * kWidth + j];
+    for (int j = 0; j < width; ++j) by_tap[j][c] = weight[c * width + j];
   }
-  for (int j = 0; j < kWidth; ++j) taps[j] = hn::Load(d, by_tap[j]);
+  for (int j = 0; j < width; ++j) taps[j] = hn::Load(d, by_tap[j]);
 }
 
 HWY_INLINE int64_t count_of(Whole) { return kLanes; }
@@ -33,21 +39,22 @@ HWY_INLINE int64_t count_of(Part part) { return part.count; }
 template <int kWidth, int kTokens, bool kGrad>
 void group(const ConvGroup& p) {
   const D d;
+  const int width = kWidth == kAny ? static_cast<int>(p.width) : kWidth;
   for_lanes(p.channels, [&](int64_t i, auto lanes) DELTANET_BODY {
-    Vec taps[kWidth], x[kWidth + kTokens - 1], pre[kTokens];
-    load_taps<kWidth>(p.weight + i * kWidth, count_of(lanes), taps);
+    Vec taps[kMaxTaps<kWidth>], x[kMaxTaps<kWidth> + kTokens - 1], pre[kTokens];
+    load_taps<kWidth>(p.weight + i * width, width, count_of(lanes), taps);
     if (p.reversed) {
-      for (int j = 0; j < kWidth / 2; ++j) {
+      for (int j = 0; j < width / 2; ++j) {
         const Vec other = taps[j];
-        taps[j] = taps[kWidth - 1 - j];
-        taps[kWidth - 1 - j] = other;
+        taps[j] = taps[width - 1 - j];
+        taps[width - 1 - j] = other;
       }
     }
-    for (int row = 0; row < kWidth + kTokens - 1; ++row) x[row] = p.x[row] ? lanes.load(p.x[row] + i) : hn::Zero(d);
+    for (int row = 0; row < width + kTokens - 1; ++row) x[row] = p.x[row] ? lanes.load(p.x[row] + i) : hn::Zero(d);
     const Vec bias = p.bias ? lanes.load(p.bias + i) : hn::Zero(d);
     for (int t = 0; t < kTokens; ++t) {
       pre[t] = bias;
-      for (int j = 0; j < kWidth; ++j) pre[t] = hn::MulAdd(taps[j], x[t + j], pre[t]);
+      for (int j = 0; j < width; ++j) pre[t] = hn::MulAdd(taps[j], x[t + j], pre[t]);
     }
     if constexpr (kGrad) {
       for (int t = 0; t < kTokens; ++t) {
@@ -56,7 +63,7 @@ void group(const ConvGroup& p) {
         lanes.store(pre[t], p.y[t] + i);
       }
       if (p.dweight) {
-        for (int j = 0; j < kWidth; ++j) {
+        for (int j = 0; j < width; ++j) {
           float* at = p.dweight + j * p.ld_dweight + i;
           Vec sum = lanes.load(at);
           for (int t = 0; t < kTokens; ++t) sum = hn::MulAdd(pre[t], x[t + j], sum);
@@ -75,14 +82,11 @@ void group(const ConvGroup& p) {
 }
 
 template <int kWidth, bool kGrad>
-void width_of(const ConvGroup& p) {
-  // Models use width 4; other widths need not be fast, and every group of tokens is long code.
-  if constexpr (kWidth == 4) {
-    if (p.tokens == kConvTokens) return group<kWidth, kConvTokens, kGrad>(p);
-  }
+void tokens_of(const ConvGroup& p) {
+  if (p.tokens == kConvTokens) return group<kWidth, kConvTokens, kGrad>(p);
   ConvGroup one = p;
   for (int64_t t = 0; t < p.tokens; ++t) {
-    for (int j = 0; j < kWidth; ++j) one.x[j] = p.x[t + j];
+    for (int64_t j = 0; j < p.width; ++j) one.x[j] = p.x[t + j];
     one.y[0] = p.y[t];
     one.dy[0] = p.dy[t];
     group<kWidth, 1, kGrad>(one);
@@ -91,11 +95,7 @@ void width_of(const ConvGroup& p) {
 
 template <bool kGrad>
 void any_width(const ConvGroup& p) {
-  static_assert(kConvMaxWidth == 8);
-  constexpr void (*kWidths[])(const ConvGroup&) = {width_of<1, kGrad>, width_of<2, kGrad>, width_of<3, kGrad>,
-                                                   width_of<4, kGrad>, width_of<5, kGrad>, width_of<6, kGrad>,
-                                                   width_of<7, kGrad>, width_of<8, kGrad>};
-  kWidths[p.width - 1](p);
+  return p.width == kUsual ? tokens_of<kUsual, kGrad>(p) : tokens_of<kAny, kGrad>(p);
 }
 
 }  // namespace
