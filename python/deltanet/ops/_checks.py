@@ -29,6 +29,15 @@ def check_rank(name: str, tensor: Tensor, axes: str) -> None:
         raise Error(f"{name}: given shape {list(tensor.shape)}; expected {axes}")
 
 
+def check_query_key_value(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """For functions that combine them before the recurrence sees them."""
+    check_rank("q", q, "[B,T,H,K]")
+    check_rank("v", v, "[B,T,HV,V]")
+    check_tensor("k", k, q.shape, "[B,T,H,K]")
+    if v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
+        raise Error(f"v: given shape {list(v.shape)}; expected [B,T,HV,V] for q of shape {list(q.shape)}")
+
+
 def check_offsets(cu_seqlens: Tensor) -> None:
     if not isinstance(cu_seqlens, Tensor) or cu_seqlens.dtype not in _INTEGERS:
         given = f"a tensor of {cu_seqlens.dtype}" if isinstance(cu_seqlens, Tensor) else type(cu_seqlens).__name__
