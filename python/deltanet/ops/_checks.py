@@ -1,4 +1,4 @@
-"""What a tensor must be before its numbers are used. Sizes of what goes into a recurrence are the library's business."""
+"""What a tensor must be before its numbers are used. The sizes of a recurrence's inputs are checked in C++."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def joint_decay(g, gk):
 
 
 def check_safe_gate(safe_gate: bool, use_gate: bool, lower_bound) -> None:
-    """safe_gate promises gates that suit a faster GPU kernel; here every gate is exact, so only contradictions matter."""
+    """safe_gate promises gates that suit a faster GPU kernel; here every gate does, so only contradictions matter."""
     if safe_gate and use_gate and (lower_bound is None or not -5 <= lower_bound < 0):
         raise Error(f"lower_bound: given {lower_bound}; expected a number in [-5, 0) with safe_gate=True")
 
