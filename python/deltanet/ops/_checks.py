@@ -19,6 +19,8 @@ def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None
         raise ValueError(f"{name}: given a tensor on {tensor.device}; expected one on the CPU")
     if tensor.dtype not in _FLOATS:
         raise TypeError(f"{name}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name}: given a tensor of layout {tensor.layout}; expected a dense one")
     if shape is not None and tensor.shape != shape:
         raise Error(f"{name}: given shape {list(tensor.shape)}; expected {axes} = {list(shape)}")
 

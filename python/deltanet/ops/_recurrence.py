@@ -78,12 +78,12 @@ def _no_modes():
 
 
 def _check(tensors, cu_seqlens, names):
-    """Returns whether all are ordinary tensors, and whether one requires a gradient."""
+    """Returns whether all are ordinary tensors, whose memory holds their numbers, and whether one requires a gradient."""
     plain, needs_gradient = True, False
     for name, tensor in zip(INPUTS, tensors):
         if tensor is not None:
             check_tensor(names.get(name, name), tensor)
-            plain = plain and type(tensor) in _PLAIN
+            plain = plain and type(tensor) in _PLAIN and not tensor.is_neg()
             needs_gradient = needs_gradient or tensor.requires_grad
     check_rank(names.get("q", "q"), tensors[0], "[B,T,H,K]")  # the sizes of results come from q and v
     check_rank(names.get("v", "v"), tensors[2], "[B,T,HV,V]")
