@@ -194,6 +194,8 @@ def test_refused_options_give_the_reason():
             "lower_bound: given -9.0",
         ),
         (ops.fused_recurrent_gated_delta_rule, gdn, dict(gv=torch.zeros(1)), "gv: given a tensor; expected None"),
+        (ops.chunk_kda, kda, dict(A_log=torch.zeros(H)), "A_log: given a tensor; expected None: use_gate_in_kernel is"),
+        (ops.chunk_gated_delta_rule, gdn, dict(dt_bias=torch.zeros(H)), "dt_bias: given a tensor; expected None"),
         (ops.chunk_gated_delta_rule, gdn, dict(chunk_size=0), "chunk_size: given 0"),
         (ops.chunk_gated_delta_rule, gdn, dict(cu_seqlens_cpu=torch.tensor([0, T])), "cu_seqlens_cpu: given without"),
     ]
