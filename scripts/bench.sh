@@ -15,17 +15,12 @@ if ! python_ready; then
 fi
 .venv/bin/python -m deltanet.plots kernels "$out/kernels.json"
 
-stamp=.venv/bench.stamp
-if ! cmp -s bench/requirements.txt "$stamp"; then
-  echo "bench: installing the peers (bench/requirements.txt)"
-  if ! pip_install bench/requirements.txt >"$out/pip.log" 2>&1; then
-    echo "bench: the peers could not be installed (see $out/pip.log)" >&2
-    [[ "${CI:-}" == true ]] && exit 1
-    exit 0
-  fi
-  cp bench/requirements.txt "$stamp"
+if ! install_once bench/requirements.txt "$out/pip.log"; then
+  [[ "${CI:-}" == true ]] && exit 1
+  exit 0
 fi
 status=0
 .venv/bin/python bench/peers.py --json "$out/peers.json" || status=1
+.venv/bin/python bench/ops_peers.py --json "$out/ops_peers.json" || status=1
 .venv/bin/python bench/train_peers.py --json "$out/train_peers.json" || status=1
 exit $status

@@ -11,7 +11,7 @@ require_cmake
 targets=(deltanet_cli)
 if with_python; then
   configure release -DDELTANET_BUILD_PYTHON=ON "-DPython_EXECUTABLE=$PWD/.venv/bin/python"
-  targets+=(deltanet_python)
+  targets+=(deltanet_python deltanet_python_stub)
 else
   configure release -DDELTANET_BUILD_PYTHON=OFF
 fi

@@ -27,10 +27,24 @@ python_ready() {
   cmp -s python/requirements-dev.txt .venv/requirements.stamp
 }
 
-# pip_install REQUIREMENTS: into .venv, giving up soon where the package index cannot be reached
+# pip_install ARGUMENTS...: into .venv, giving up soon where the package index cannot be reached
 pip_install() {
-  .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --timeout 20 --retries 2 \
-    --requirement "$1"
+  .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --timeout 20 --retries 2 "$@"
+}
+
+# install_once REQUIREMENTS LOG: adds the packages of that file to .venv, unless they are there already. The first one is
+# installed alone, so that none of the others chooses its version.
+install_once() {
+  local requirements=$1 log=$2
+  local stamp=.venv/${requirements//\//-}.stamp
+  if cmp -s "$requirements" "$stamp"; then return 0; fi
+  mkdir -p "$(dirname "$log")"
+  echo "python: installing $requirements"
+  if ! { pip_install "$(grep -m 1 '^[a-z]' "$requirements")" && pip_install --requirement "$requirements"; } >"$log" 2>&1; then
+    echo "python: $requirements could not be installed (see $log)" >&2
+    return 1
+  fi
+  cp "$requirements" "$stamp"
 }
 
 # configure PRESET [options...]

@@ -44,7 +44,7 @@ echo "python: making .venv with $("$python" --version)"
 log=build/.stamps/venv.log
 mkdir -p "$(dirname "$log")"
 "$python" -m venv --clear .venv >"$log" 2>&1 || give_up ".venv could not be made: $(tail -n 1 "$log")"
-if ! pip_install "$requirements" >"$log" 2>&1; then
+if ! pip_install --requirement "$requirements" >"$log" 2>&1; then
   reason=$(grep -i '^error' "$log" | head -n 1 || true)
   give_up "the package index could not be reached or lacks a package: ${reason:-$(tail -n 1 "$log")} (see $log)"
 fi

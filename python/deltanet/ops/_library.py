@@ -6,6 +6,7 @@ the choice of the row. They have kernels for CPU tensors, fake kernels for traci
 
 from __future__ import annotations
 
+import atexit
 import functools
 
 import torch
@@ -16,7 +17,11 @@ INPUTS = _core.INPUT_NAMES
 STATES = {"A_final": "A0", "P_final": "P0", "G_final": "G0"}  # what a row may carry besides S; never two of them
 
 # Up to this many tokens the recurrent form is faster than the chunk form; both compute the same.
-MOST_RECURRENT_TOKENS = 8
+MOST_RECURRENT_TOKENS = 12
+
+# Up to this many updates of an element of the state one thread does it all: the threads of torch, which belong to an
+# OpenMP runtime of their own, may still be spinning, and then waking ours takes longer than the work.
+MOST_UPDATES_OF_ONE_THREAD = 1 << 19
 
 
 class Variant:
@@ -35,6 +40,7 @@ class Variant:
 
 
 variant_of = functools.lru_cache(maxsize=256)(Variant)
+atexit.register(variant_of.cache_clear)  # torch outlives this module and would keep what it has cached
 
 
 def _state_shapes(variant, q, v, cu_seqlens):
@@ -43,6 +49,11 @@ def _state_shapes(variant, q, v, cu_seqlens):
     heads, width = q.shape[2], q.shape[3]
     second = (sequences, heads, width, width)[: variant.state_rank] if variant.state else None
     return (sequences, v.shape[2], width, v.shape[3]), second
+
+
+def _thread_count(q, v):
+    updates = v.numel() * q.shape[-1]
+    return 1 if updates <= MOST_UPDATES_OF_ONE_THREAD else torch.get_num_threads()
 
 
 def _as_float32(tensors):
@@ -80,7 +91,7 @@ def run_forward(tensors, cu_seqlens, row, l2norm, scale, x, eps, final_states):
         _as_offsets(cu_seqlens),
         _outputs(variant, o, S_final, second),
         q.shape[1] <= MOST_RECURRENT_TOKENS,
-        torch.get_num_threads(),
+        _thread_count(q, v),
     )
     return o if v.dtype is torch.float32 else o.to(v.dtype), S_final, second
 
@@ -104,7 +115,7 @@ def run_backward(tensors, cu_seqlens, row, l2norm, scale, x, eps, do, dS_final, 
         _as_offsets(cu_seqlens),
         _as_float32(_outputs(variant, do, dS_final, dsecond)),
         grads,
-        torch.get_num_threads(),
+        _thread_count(q, tensors[2]),
     )
     return [grad.to(t.dtype) for grad, t in zip(grads, chosen) if t is not None]
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from .._core import Error
+from ._checks import check_rank, check_tensor
 
 
 def refuse(reason: str, **options) -> None:
@@ -58,24 +59,26 @@ def beta_of(beta, v, use_sigmoid: bool, allow_neg_eigval: bool):
     """The gain: 1 when absent, and from logits if asked for: sigmoid(beta), or twice that."""
     if allow_neg_eigval and not use_sigmoid:
         raise Error("allow_neg_eigval: given True; expected it only with use_beta_sigmoid_in_kernel=True")
-    if not use_sigmoid:
-        return v.new_ones(v.shape[:-1]) if beta is None and isinstance(v, torch.Tensor) else beta
-    if not isinstance(beta, torch.Tensor):
-        raise TypeError(f"beta: given {type(beta).__name__}; expected a tensor with use_beta_sigmoid_in_kernel=True")
-    return beta.float().sigmoid() * (2.0 if allow_neg_eigval else 1.0)
+    if use_sigmoid:
+        check_tensor("beta", beta)
+        return beta.float().sigmoid() * (2.0 if allow_neg_eigval else 1.0)
+    if beta is None:
+        check_rank("v", v, "[B,T,HV,V]")
+        return v.new_ones(v.shape[:-1])
+    return beta
 
 
 def scalar_gate(g, use_gate: bool, A_log, dt_bias):
     """The log decay of each head: -exp(A_log) softplus(g + dt_bias) if asked for."""
     if not use_gate:
+        refuse("use_gate_in_kernel is False", A_log=A_log, dt_bias=dt_bias)
         return g
-    _check_parameter("g", g, "[B,T,HV]", None)
-    _check_parameter("A_log", A_log, "[HV]", g.shape[-1])
-    if dt_bias is None:
-        g = g.float()
-    else:
-        _check_parameter("dt_bias", dt_bias, "[HV]", g.shape[-1])
-        g = g.float() + dt_bias.float()
+    check_rank("g", g, "[B,T,HV]")
+    check_tensor("A_log", A_log, g.shape[-1:], "[HV]")
+    g = g.float()
+    if dt_bias is not None:
+        check_tensor("dt_bias", dt_bias, g.shape[-1:], "[HV]")
+        g = g + dt_bias.float()
     return -A_log.float().exp() * F.softplus(g)
 
 
@@ -83,38 +86,47 @@ def diagonal_gate(g, use_gate: bool, A_log, dt_bias, lower_bound):
     """The log decay of each key channel, if asked for: -exp(A_log) softplus(g + dt_bias), or with a lower bound
     lower_bound sigmoid(exp(A_log) (g + dt_bias)), in which A_log may be absent."""
     if not use_gate:
+        refuse("use_gate_in_kernel is False", A_log=A_log, dt_bias=dt_bias)
         return g
-    _check_parameter("g", g, "[B,T,HV,K]", None)
+    check_rank("g", g, "[B,T,HV,K]")
     heads, width = g.shape[-2:]
+    g = g.float()
+    if dt_bias is not None:
+        check_tensor("dt_bias", dt_bias)
+        if dt_bias.numel() != heads * width:
+            raise Error(f"dt_bias: given shape {list(dt_bias.shape)}; expected [HV*K] = [{heads * width}]")
+        g = g + dt_bias.float().view(heads, width)
+    rate = None
     if A_log is not None or lower_bound is None:
-        _check_parameter("A_log", A_log, "[HV]", heads)
-    if dt_bias is None:
-        g = g.float()
-    else:
-        _check_parameter("dt_bias", dt_bias, "[HV*K]", heads * width)
-        g = g.float() + dt_bias.float().view(heads, width)
-    rate = None if A_log is None else A_log.float().exp().view(heads, 1)
+        check_tensor("A_log", A_log)
+        if A_log.numel() != heads:
+            raise Error(f"A_log: given shape {list(A_log.shape)}; expected [HV] = [{heads}]")
+        rate = A_log.float().exp().view(heads, 1)
     if lower_bound is None:
         return -rate * F.softplus(g)
     return lower_bound * torch.sigmoid(g if rate is None else rate * g)
 
 
-def _check_parameter(name, tensor, shape, count):
-    if not isinstance(tensor, torch.Tensor):
-        given = type(tensor).__name__
-        raise TypeError(f"{name}: given {given}; expected a tensor {shape} with use_gate_in_kernel=True")
-    if count is None and tensor.dim() < 2 or count is not None and tensor.numel() != count:
-        raise Error(f"{name}: given shape {list(tensor.shape)}; expected {shape}")
+def joint_decay(g, gk):
+    """The decay of a head and that of its key channels; either may be absent."""
+    if g is None or gk is None:
+        return g if gk is None else gk
+    check_rank("gk", gk, "[B,T,HV,K]")
+    check_tensor("g", g, gk.shape[:3], "[B,T,HV]")
+    return gk.float() + g.float().unsqueeze(-1)
 
 
 def check_safe_gate(safe_gate: bool, use_gate: bool, lower_bound) -> None:
-    """safe_gate promises gates that suit a faster GPU kernel; here every gate is exact, so only contradictions matter."""
+    """safe_gate promises gates that suit a faster GPU kernel; here every gate does, so only contradictions matter."""
     if safe_gate and use_gate and (lower_bound is None or not -5 <= lower_bound < 0):
         raise Error(f"lower_bound: given {lower_bound}; expected a number in [-5, 0) with safe_gate=True")
 
 
 def center_of(log_atk_scale, k):
     """The centre of the squash, one number for each key head; -0.2 when absent."""
-    if isinstance(log_atk_scale, torch.Tensor) or not isinstance(k, torch.Tensor) or k.dim() != 4:
+    if log_atk_scale is None:
+        log_atk_scale = -0.2
+    if not isinstance(log_atk_scale, (int, float)):
         return log_atk_scale
-    return torch.full((k.shape[2],), -0.2 if log_atk_scale is None else float(log_atk_scale))
+    check_rank("k", k, "[B,T,H,K]")
+    return torch.full((k.shape[2],), float(log_atk_scale))

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from .._core import Error
+from ._checks import check_offsets, check_rank, check_tensor
 from ._library import INPUTS, forward_op, run_forward, variant_of
 
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_INTEGERS = (torch.int64, torch.int32)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -59,13 +58,13 @@ def recurrence(
         *(a, b, kk, eta, S0, A0, P0, G0),
     )
     options = (row, l2norm, scale, x, eps)
+    _check(tensors, cu_seqlens, names)
     if torch.compiler.is_compiling():
         results = forward_op(*tensors, cu_seqlens, *options, final_states)
         has_second = final_states and results[2].shape[0] > 0
         return results[0], results[1] if final_states else None, results[2] if has_second else None
-    plain, needs_gradient = _check(tensors, cu_seqlens, names)
     try:
-        if plain and not (needs_gradient and torch.is_grad_enabled()) and _no_modes():
+        if _is_simple(tensors, cu_seqlens):
             return run_forward(tensors, cu_seqlens, *options, final_states)  # spares the cost of the dispatcher
         o, S_final, second = forward_op(*tensors, cu_seqlens, *options, final_states)
     except Error as error:
@@ -73,53 +72,26 @@ def recurrence(
     return o, S_final if final_states else None, second if final_states and variant_of(*options).state else None
 
 
-def _no_modes():
-    """Nobody else wants to see the operator: no tracing, no mode, no functional transform."""
-    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
-
-
 def _check(tensors, cu_seqlens, names):
-    """Checks types and devices; sizes are the library's business. Returns whether all are ordinary tensors, and whether
-    one requires a gradient."""
-    plain, needs_gradient = True, False
-    for index, tensor in enumerate(tensors):
-        if tensor is None:
-            continue
-        kind = type(tensor)
-        if kind not in _PLAIN:
-            plain = False
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"{_name(index, names)}: given {kind.__name__}; expected a tensor")
-        if not tensor.is_cpu:
-            raise ValueError(f"{_name(index, names)}: given a tensor on {tensor.device}; expected one on the CPU")
-        if tensor.dtype not in _FLOATS:
-            raise TypeError(
-                f"{_name(index, names)}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16"
-            )
-        needs_gradient = needs_gradient or tensor.requires_grad
-    for index in (0, 2):
-        if tensors[index] is None or tensors[index].dim() != 4:
-            given = "None" if tensors[index] is None else f"shape {list(tensors[index].shape)}"
-            expected = "[B,T,H,K]" if index == 0 else "[B,T,HV,V]"
-            raise Error(f"{_name(index, names)}: given {given}; expected {expected}")
+    for name, tensor in zip(INPUTS, tensors):
+        if tensor is not None:
+            check_tensor(names.get(name, name), tensor)
+    check_rank(names.get("q", "q"), tensors[0], "[B,T,H,K]")  # the sizes of results come from q and v
+    check_rank(names.get("v", "v"), tensors[2], "[B,T,HV,V]")
     if cu_seqlens is not None:
-        _check_offsets(cu_seqlens)
-        plain = plain and type(cu_seqlens) in _PLAIN
-    return plain, needs_gradient
+        check_offsets(cu_seqlens)
 
 
-def _check_offsets(cu_seqlens):
-    if not isinstance(cu_seqlens, Tensor) or cu_seqlens.dtype not in _INTEGERS:
-        given = f"a tensor of {cu_seqlens.dtype}" if isinstance(cu_seqlens, Tensor) else type(cu_seqlens).__name__
-        raise TypeError(f"cu_seqlens: given {given}; expected a tensor of int64 or int32")
-    if not cu_seqlens.is_cpu:
-        raise ValueError(f"cu_seqlens: given a tensor on {cu_seqlens.device}; expected one on the CPU")
-    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
-        raise Error(f"cu_seqlens: given shape {list(cu_seqlens.shape)}; expected [N+1] with at least one sequence")
-
-
-def _name(index, names):
-    return names.get(INPUTS[index], INPUTS[index])
+def _is_simple(tensors, cu_seqlens):
+    """No gradient is wanted, the memory of the tensors holds their numbers, and nobody else wants to see the operator:
+    no tracing, no mode, no functional transform."""
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg() or gradients and tensor.requires_grad):
+            return False
+    if cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _in_words_of_caller(text, names):

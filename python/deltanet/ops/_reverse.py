@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 
 def turned(reverse: bool, tensors, states, cu_seqlens):
     """Tensors [B,T,...] with their tokens in the order of reading; packed sequences, and their states, turn as well."""
     if not reverse:
         return tensors, states, cu_seqlens
-    tensors = [None if t is None else t.flip(1) for t in tensors]
+    tensors = [t.flip(1) if isinstance(t, Tensor) and t.dim() > 1 else t for t in tensors]
     if cu_seqlens is not None:
-        states = [None if state is None else state.flip(0) for state in states]
+        states = [state.flip(0) if isinstance(state, Tensor) else state for state in states]
         cu_seqlens = (cu_seqlens[-1] - cu_seqlens).flip(0)
     return tensors, states, cu_seqlens
 

@@ -1,11 +1,12 @@
-"""Comba: the gated delta rule that erases with a key p of its own, S = exp(g) S + beta k (v - S^T p exp(g))^T."""
+"""Comba: the gated delta rule that erases with a key p of its own, S = S~ + beta k (v - S~^T p)^T with
+the decayed state S~ = exp(g) S."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .._core import Error
+from ._checks import check_query_key_value, check_tensor
 from ._options import beta_of, check_packing
 from ._recurrence import recurrence
 
@@ -36,23 +37,25 @@ def chunk_comba(
         return recurrence(
             "gdn", q, k, v, g=g, beta=beta, S0=initial_state, l2norm=use_qk_l2norm_in_kernel, names=names, **options
         )[:2]
-    _check(q, k, v, p, g, beta)
+    check_query_key_value(q, k, v)
+    check_tensor("p", p, q.shape, "[B,T,H,K]")
+    check_tensor("g", g, v.shape[:3], "[B,T,HV]")
+    check_tensor("beta", beta, v.shape[:3], "[B,T,HV]")
     if use_qk_l2norm_in_kernel:
         q, k, p = _normalised(q), _normalised(k), _normalised(p)
-    # The rule is diagonal plus low rank with factors a = -exp(g) p and b = beta k, which is also the key written.
+    # The rule is diagonal minus low rank with factors a = exp(g) p and b = beta k, which is also the key written.
     group = v.shape[2] // q.shape[2]
     if group > 1:
         q, k, p = (t.repeat_interleave(group, dim=2) for t in (q, k, p))
-    names = {"S0": "initial_state", "a": "p"}
     return recurrence(
         "dplr_b_eq_k",
         q,
         k.float() * beta.float().unsqueeze(-1),
         v,
-        a=-p.float() * g.float().exp().unsqueeze(-1),
+        a=p.float() * g.float().exp().unsqueeze(-1),
         g=g.unsqueeze(-1).expand(*g.shape, k.shape[-1]),
         S0=initial_state,
-        names=names,
+        names={"S0": "initial_state", "a": "p"},
         **options,
     )[:2]
 
@@ -74,22 +77,6 @@ def fused_recurrent_comba(
     return chunk_comba(
         q, k, v, p, g, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens
     )
-
-
-def _check(q, k, v, p, g, beta):
-    """What is combined before the recurrence sees it must fit."""
-    given = {"q": q, "k": k, "v": v, "p": p, "g": g, "beta": beta}
-    for name, tensor in given.items():
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name}: given {type(tensor).__name__}; expected a tensor")
-    if q.dim() != 4 or v.dim() != 4 or v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
-        raise Error(f"v: given shape {list(v.shape)}; expected [B,T,HV,V] for q of shape {list(q.shape)}")
-    for name in ("k", "p"):
-        if given[name].shape != q.shape:
-            raise Error(f"{name}: given shape {list(given[name].shape)}; expected [B,T,H,K] = {list(q.shape)}")
-    for name in ("g", "beta"):
-        if given[name].shape != v.shape[:3]:
-            raise Error(f"{name}: given shape {list(given[name].shape)}; expected [B,T,HV] = {list(v.shape[:3])}")
 
 
 def _normalised(tensor):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._options import beta_of, check_chunk_size, check_packing, refuse, scalar_gate, swap, swap_back, v_first
+from ._options import (
+    beta_of,
+    check_chunk_size,
+    check_packing,
+    joint_decay,
+    refuse,
+    scalar_gate,
+    swap,
+    swap_back,
+    v_first,
+)
 from ._recurrence import recurrence
 
 _NAMES = {"S0": "initial_state"}
@@ -86,7 +96,7 @@ def fused_recurrent_gated_delta_rule(
     refuse("decays of value channels are not implemented", gv=gv)
     state_v_first = v_first(state_v_first, transpose_state_layout)
     g = scalar_gate(g, use_gate_in_kernel, A_log, dt_bias)
-    decay = g if gk is None else gk if g is None else gk.float() + g.float().unsqueeze(-1)
+    decay = joint_decay(g, gk)
     row = "delta_net" if decay is None else "gdn" if gk is None else "kda"
     o, final_state, _ = recurrence(
         row,

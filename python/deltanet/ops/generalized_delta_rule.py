@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ._checks import check_tensor
 from ._options import check_chunk_size, check_packing
 from ._recurrence import recurrence
 from ._reverse import turned, turned_back
@@ -54,6 +55,8 @@ def fused_recurrent_dplr_delta_rule(
     names: dict[str, str] = NAMES,
 ) -> tuple[Tensor, Tensor | None]:
     """As chunk_dplr_delta_rule; with reverse, tokens are read from the last to the first."""
+    check_tensor("a", a)
+    a = -a  # the library subtracts b (a^T S)
     tensors, (S0,), offsets = turned(reverse, (q, k, v, a, b, gk), (initial_state,), cu_seqlens)
     q, k, v, a, b, gk = tensors
     o, final_state, _ = recurrence(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._options import beta_of, center_of, check_packing, refuse, swap, swap_back
+from ._options import beta_of, center_of, check_packing, joint_decay, refuse, swap, swap_back
 from ._recurrence import recurrence
 
 NAMES = {"S0": "initial_state", "A0": "initial_A_state"}
@@ -84,7 +84,7 @@ def fused_recurrent_precond_gated_delta_rule(
     """As chunk_precond_gated_delta_rule, with a decay of each key channel in gk [B,T,HV,K]; g, gk and beta may be
     absent."""
     refuse("decays of value channels are not implemented", gv=gv)
-    decay = g if gk is None else gk if g is None else gk.float() + g.float().unsqueeze(-1)
+    decay = joint_decay(g, gk)
     row = "pdn" if decay is None else "pgdn" if gk is None else "pkda"
     o, final_state, final_A_state = recurrence(
         row,

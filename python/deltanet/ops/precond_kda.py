@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._options import center_of, check_chunk_size, check_packing, check_safe_gate, diagonal_gate, refuse, swap, swap_back
+from ._options import (
+    center_of,
+    check_chunk_size,
+    check_packing,
+    check_safe_gate,
+    diagonal_gate,
+    refuse,
+    swap,
+    swap_back,
+)
 from ._recurrence import recurrence
 from .precond_gated_delta_rule import NAMES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ._checks import check_rank
 from ._options import check_chunk_size, check_packing, v_first
 from .simple_gla import fused_recurrent_simple_gla
 
@@ -55,5 +56,5 @@ def fused_recurrent_retention(
 
 
 def _log_decays(v):
-    heads = v.shape[2] if isinstance(v, Tensor) and v.dim() == 4 else 1
-    return torch.log1p(-torch.exp2(-5.0 - torch.arange(heads, dtype=torch.float32)))
+    check_rank("v", v, "[B,T,HV,V]")
+    return torch.log1p(-torch.exp2(-5.0 - torch.arange(v.shape[2], dtype=torch.float32)))

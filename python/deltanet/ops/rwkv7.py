@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ._checks import check_rank
 from ._options import check_chunk_size, check_packing
+from ._recurrence import recurrence
+from ._reverse import turned, turned_back
 from .generalized_delta_rule import fused_recurrent_dplr_delta_rule
 
 _NAMES = {"S0": "initial_state", "q": "r", "g": "w"}
@@ -68,17 +71,21 @@ def fused_mul_recurrent_rwkv7(
 ) -> tuple[Tensor, Tensor | None]:
     """As chunk_rwkv7 with the low-rank factors -kk and kk a; with reverse, tokens are read from the last to the
     first."""
-    return fused_recurrent_dplr_delta_rule(
+    check_rank("r", r, "[B,T,H,K]")
+    tensors, (S0,), offsets = turned(reverse, (r, w, k, v, kk, a), (initial_state,), cu_seqlens)
+    r, w, k, v, kk, a = tensors
+    o, final_state, _ = recurrence(
+        "rwkv7",
         r,
         k,
         v,
-        -kk,
-        kk * a,
-        w,
-        scale,
-        initial_state,
-        output_final_state,
-        reverse,
-        cu_seqlens,
-        names={**_NAMES, "a": "kk", "b": "a"},
+        g=w,
+        kk=kk,
+        eta=a,
+        S0=S0,
+        cu_seqlens=offsets,
+        scale=r.shape[-1] ** -0.5 if scale is None else scale,
+        final_states=output_final_state,
+        names={**_NAMES, "eta": "a"},
     )
+    return turned_back(reverse, o, final_state, cu_seqlens)

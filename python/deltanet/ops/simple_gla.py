@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ._checks import check_rank, check_tensor
 from ._options import check_chunk_size, check_packing, swap, swap_back, v_first
 from ._recurrence import recurrence
 from ._reverse import turned, turned_back
@@ -64,6 +65,9 @@ def fused_recurrent_simple_gla(
     if g is None and g_gamma is None:
         row = "linear_attn"
     if g is not None and g_gamma is not None:
+        check_rank("v", v, "[B,T,HV,V]")
+        check_tensor("g", g, v.shape[:3], "[B,T,HV]")
+        check_tensor("g_gamma", g_gamma, v.shape[2:3], "[HV]")
         g = g.float() + g_gamma.float()
     (q, k, v, g), (initial_state,), offsets = turned(reverse, (q, k, v, g), (initial_state,), cu_seqlens)
     o, final_state, _ = recurrence(

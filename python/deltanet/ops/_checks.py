@@ -1,0 +1,50 @@
+"""What a tensor must be before its numbers are used. The sizes of a recurrence's inputs are checked in C++."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._core import Error
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_INTEGERS = (torch.int64, torch.int32)
+
+
+def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None, axes: str = "") -> None:
+    """A tensor of a type that the operators take, on the CPU; with a shape, of this shape, which `axes` describes."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: given {type(tensor).__name__}; expected a tensor")
+    if not tensor.is_cpu:
+        raise ValueError(f"{name}: given a tensor on {tensor.device}; expected one on the CPU")
+    if tensor.dtype not in _FLOATS:
+        raise TypeError(f"{name}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name}: given a tensor of layout {tensor.layout}; expected a dense one")
+    if shape is not None and tensor.shape != shape:
+        raise Error(f"{name}: given shape {list(tensor.shape)}; expected {axes} = {list(shape)}")
+
+
+def check_rank(name: str, tensor: Tensor, axes: str) -> None:
+    check_tensor(name, tensor)
+    if tensor.dim() != axes.count(",") + 1:
+        raise Error(f"{name}: given shape {list(tensor.shape)}; expected {axes}")
+
+
+def check_query_key_value(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """For functions that combine them before the recurrence sees them."""
+    check_rank("q", q, "[B,T,H,K]")
+    check_rank("v", v, "[B,T,HV,V]")
+    check_tensor("k", k, q.shape, "[B,T,H,K]")
+    if v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
+        raise Error(f"v: given shape {list(v.shape)}; expected [B,T,HV,V] for q of shape {list(q.shape)}")
+
+
+def check_offsets(cu_seqlens: Tensor) -> None:
+    if not isinstance(cu_seqlens, Tensor) or cu_seqlens.dtype not in _INTEGERS:
+        given = f"a tensor of {cu_seqlens.dtype}" if isinstance(cu_seqlens, Tensor) else type(cu_seqlens).__name__
+        raise TypeError(f"cu_seqlens: given {given}; expected a tensor of int64 or int32")
+    if not cu_seqlens.is_cpu:
+        raise ValueError(f"cu_seqlens: given a tensor on {cu_seqlens.device}; expected one on the CPU")
+    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
+        raise Error(f"cu_seqlens: given shape {list(cu_seqlens.shape)}; expected [N+1] with at least one sequence")
