@@ -3,8 +3,8 @@
     python bench/ops_peers.py [--length 4096] [--threads 2] [--json FILE] [--quick]
 
 What bench/peers.py does for NumPy arrays, here for tensors with autograd: the same numbers, compared first, then timed
-in rounds, eager and under torch.compile. After that the cost of a call: one token with a state, against the same step of
-the library called directly. The exit status is 1 where a floor is missed, 2 where a result is wrong.
+in rounds, eager and under torch.compile. After that the cost of a call: one token with a state, against the same step
+of the library called directly. The exit status is 1 where a floor is missed, 2 where a result is wrong.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A small random Qwen3-Next, with and without deltanet.accelerate_transformers(): times and differences of a prefill, of
-decoding and of a training step.
+"""A small random Qwen3-Next, with and without deltanet.accelerate_transformers(): times and differences of a prefill,
+of decoding and of a training step.
 
     python examples/accelerate_qwen3_next.py --tokens 2048
 """
@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     args = parser.parse_args()
 
     logging.set_verbosity_error()

@@ -52,14 +52,19 @@ Tensor view(std::string_view name, nb::handle tensor) {
     throw Error("[torch] " + std::string(name) + ": given rank " + std::to_string(rank) + "; expected at most " +
                 std::to_string(Tensor::kMaxRank));
   }
-  static float nothing;  // an empty tensor has no address, but it is not absent
   Tensor result;
   result.data = address<float>(tensor);
-  if (result.data == nullptr) result.data = &nothing;
   result.rank = static_cast<int>(rank);
   for (Py_ssize_t axis = 0; axis < rank; ++axis) {
     result.shape[axis] = to_int(PyTuple_GetItem(shape.ptr(), axis));
     result.stride[axis] = to_int(PyTuple_GetItem(stride.ptr(), axis));
+  }
+  if (result.data == nullptr) {
+    if (result.size() > 0) {
+      throw Error("[torch] " + std::string(name) + ": given a tensor without memory; expected an ordinary one");
+    }
+    static float nothing;  // an empty tensor has no address, but it is not absent
+    result.data = &nothing;
   }
   return result;
 }

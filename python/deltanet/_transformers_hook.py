@@ -1,8 +1,8 @@
 """Registers our models with transformers when it is imported, so that ``import deltanet`` imports neither it nor torch.
 
-A finder in sys.meta_path waits for the modules of transformers that hold the tables, and for those that our models need:
-these import each other, and registration waits until none is half done. The finder finds nothing itself: it lets Python
-find the module and runs one more function after the module's own code.
+A finder in sys.meta_path waits for the modules of transformers that hold the tables, and for those that our models
+need: these import each other, and registration waits until none is half done. The finder finds nothing itself: it lets
+Python find the module and runs one more function after the module's own code.
 """
 
 from __future__ import annotations

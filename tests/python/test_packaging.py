@@ -49,9 +49,8 @@ def test_ops_without_torch_say_what_to_install():
 
 def test_nothing_is_left_behind_at_exit():
     pytest.importorskip("torch")
-    result = run(
-        "import torch; from deltanet import ops; ops.recurrence('delta_net', *torch.ones(3, 1, 1, 1, 4), beta=torch.ones(1, 1, 1))"
-    )
+    call = "ops.recurrence('delta_net', *torch.ones(3, 1, 1, 1, 4), beta=torch.ones(1, 1, 1))"
+    result = run(f"import torch; from deltanet import ops; {call}")
     assert (result.returncode, result.stderr) == (0, "")
 
 

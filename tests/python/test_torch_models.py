@@ -157,6 +157,12 @@ def test_generate_ignores_left_padding(model, ids, options):
         assert torch.equal(together[n, 41:], alone[0, length:])
 
 
+def test_beams_take_their_states_along(model, ids):
+    options = dict(num_beams=4, do_sample=False, max_new_tokens=8, pad_token_id=0, eos_token_id=None)
+    cached, recomputed = (model.generate(ids, use_cache=use_cache, **options) for use_cache in (True, False))
+    assert torch.equal(cached, recomputed)
+
+
 @torch.no_grad()
 def test_generate_reads_each_token_once(model, ids):
     counts = []
@@ -183,6 +189,16 @@ def test_a_saved_model_is_the_engines_and_upstreams(checkpoint, tmp_path):
     original, _ = read_safetensors(Path(model.config._name_or_path) / "model.safetensors")
     assert saved.keys() == original.keys()
     assert all(np.array_equal(saved[name], original[name]) for name in saved)
+
+
+def test_what_a_checkpoint_lacks_is_initialised_and_nothing_else(tmp_path):
+    model = load("pgdn")
+    lacking = "model.layers.0.attn.log_atk_scale"
+    model.save_pretrained(tmp_path, state_dict={k: v for k, v in model.state_dict().items() if k != lacking})
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
+    for name, value in model.state_dict().items():
+        expected = torch.full_like(value, -0.2) if name == lacking else value
+        assert torch.equal(loaded[name], expected), name
 
 
 @pytest.mark.parametrize("window", [None, 7])

@@ -94,6 +94,19 @@ def test_strided_inputs_are_used_where_they_are():
         assert torch.equal(compare("kda", others)["o"], expected["o"])
 
 
+def test_numbers_that_are_not_in_memory_yet():
+    tensors = {name: tensor.detach() for name, tensor in draw("gdn").items()}
+    expected = ops.recurrence("gdn", **tensors)[0]
+    negated = torch.complex(tensors["q"], -tensors["q"]).conj().imag  # only marked as negative
+    assert negated.is_neg()
+    assert torch.equal(ops.recurrence("gdn", **{**tensors, "q": negated})[0], expected)
+    zeros = torch._efficientzerotensor(tensors["v"].shape)
+    with pytest.raises(ValueError, match="v: given a tensor without memory"):
+        ops.recurrence("gdn", **{**tensors, "v": zeros})
+    with pytest.raises(ValueError, match="v: given a tensor of layout torch.sparse_coo"):
+        ops.recurrence("gdn", **{**tensors, "v": tensors["v"].to_sparse()})
+
+
 def test_gradients_of_a_subset_only():
     tensors = draw("gdn")
     ops.recurrence("gdn", **tensors)[0].sum().backward()

@@ -116,6 +116,27 @@ def test_packed_sequences_equal_separate_ones(name):
             assert error(together[index : index + 1], state) < 1e-5
 
 
+def test_normalised_linear_attention_packed_reversed_and_grouped():
+    q, k, v = (tensors_for("chunk_linear_attn")[name].abs() for name in ("q", "k", "v"))
+    q, k, v = q[:1], k[:1], torch.cat([v, v + 1], dim=2)[:1]
+    state, key_sum = torch.randn(2, 2 * H, K, V).abs(), torch.rand(2, 1, H, K)
+    options = dict(normalize=True, reverse=True, output_final_state=True)
+    o, (states, sums) = ops.fused_recurrent_linear_attn(
+        q, k, v, initial_state=(state, key_sum), cu_seqlens=torch.tensor([0, 5, T]), **options
+    )
+    # By the definition: weights that are positive and, with the state's share, sum up to one.
+    for index, tokens in enumerate((slice(0, 5), slice(5, T))):
+        queries, keys = (x[0, tokens].repeat_interleave(2, dim=1).double() for x in (q, k))
+        weights = torch.einsum("thk,shk->hts", queries, keys).triu()
+        z = key_sum[index, 0].repeat_interleave(2, dim=0).double()
+        divisor = weights.sum(-1) + torch.einsum("thk,hk->ht", queries, z)
+        sums_of_values = torch.einsum("hts,shv->thv", weights, v[0, tokens].double())
+        from_state = torch.einsum("thk,hkv->thv", queries, state[index].double())
+        assert error(o[0, tokens], (sums_of_values + from_state) / divisor.T.unsqueeze(-1)) < 1e-5
+        assert error(sums[index, 0], key_sum[index, 0] + k[0, tokens].sum(0)) < 1e-5
+    assert states.shape == state.shape and sums.shape == key_sum.shape
+
+
 REVERSIBLE = [name for name in FUNCTIONS if "reverse" in inspect.signature(getattr(ops, name)).parameters]
 
 
@@ -173,6 +194,8 @@ def test_refused_options_give_the_reason():
             "lower_bound: given -9.0",
         ),
         (ops.fused_recurrent_gated_delta_rule, gdn, dict(gv=torch.zeros(1)), "gv: given a tensor; expected None"),
+        (ops.chunk_kda, kda, dict(A_log=torch.zeros(H)), "A_log: given a tensor; expected None: use_gate_in_kernel is"),
+        (ops.chunk_gated_delta_rule, gdn, dict(dt_bias=torch.zeros(H)), "dt_bias: given a tensor; expected None"),
         (ops.chunk_gated_delta_rule, gdn, dict(chunk_size=0), "chunk_size: given 0"),
         (ops.chunk_gated_delta_rule, gdn, dict(cu_seqlens_cpu=torch.tensor([0, T])), "cu_seqlens_cpu: given without"),
     ]

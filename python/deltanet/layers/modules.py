@@ -53,7 +53,7 @@ class GatedRMSNorm(RMSNorm):
 
 
 class ShortConvolution(nn.Conv1d):
-    """y_t = silu(bias + sum_j weight_j x_{t-(W-1)+j}) for each channel; a Conv1d only for its parameters, weight [C,1,W].
+    """y_t = silu(bias + sum_j weight_j x_{t-(W-1)+j}) for each channel; a Conv1d for its parameters, weight [C,1,W].
 
     x [B,T,C], state [N,W-1,C]: the inputs before the start, oldest first; None for zeros.
     """

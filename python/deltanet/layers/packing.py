@@ -1,7 +1,7 @@
 """Batches without their padding: the sequences one after the other, and where each of them starts.
 
-The recurrences and the convolution know packed sequences, so a padded batch costs nothing for its padding, and a padding
-token cannot reach a state. The result does not depend on the side or the amount of padding.
+The recurrences and the convolution know packed sequences, so a padded batch costs nothing for its padding, and a
+padding token cannot reach a state. The result does not depend on the side or the amount of padding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a tensor must be before its numbers are used. Sizes of what goes into a recurrence are the library's business."""
+"""What a tensor must be before its numbers are used. The sizes of a recurrence's inputs are checked in C++."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None
         raise ValueError(f"{name}: given a tensor on {tensor.device}; expected one on the CPU")
     if tensor.dtype not in _FLOATS:
         raise TypeError(f"{name}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{name}: given a tensor of layout {tensor.layout}; expected a dense one")
     if shape is not None and tensor.shape != shape:
         raise Error(f"{name}: given shape {list(tensor.shape)}; expected {axes} = {list(shape)}")
 
@@ -27,6 +29,15 @@ def check_rank(name: str, tensor: Tensor, axes: str) -> None:
     check_tensor(name, tensor)
     if tensor.dim() != axes.count(",") + 1:
         raise Error(f"{name}: given shape {list(tensor.shape)}; expected {axes}")
+
+
+def check_query_key_value(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """For functions that combine them before the recurrence sees them."""
+    check_rank("q", q, "[B,T,H,K]")
+    check_rank("v", v, "[B,T,HV,V]")
+    check_tensor("k", k, q.shape, "[B,T,H,K]")
+    if v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
+        raise Error(f"v: given shape {list(v.shape)}; expected [B,T,HV,V] for q of shape {list(q.shape)}")
 
 
 def check_offsets(cu_seqlens: Tensor) -> None:

@@ -71,6 +71,7 @@ def beta_of(beta, v, use_sigmoid: bool, allow_neg_eigval: bool):
 def scalar_gate(g, use_gate: bool, A_log, dt_bias):
     """The log decay of each head: -exp(A_log) softplus(g + dt_bias) if asked for."""
     if not use_gate:
+        refuse("use_gate_in_kernel is False", A_log=A_log, dt_bias=dt_bias)
         return g
     check_rank("g", g, "[B,T,HV]")
     check_tensor("A_log", A_log, g.shape[-1:], "[HV]")
@@ -85,6 +86,7 @@ def diagonal_gate(g, use_gate: bool, A_log, dt_bias, lower_bound):
     """The log decay of each key channel, if asked for: -exp(A_log) softplus(g + dt_bias), or with a lower bound
     lower_bound sigmoid(exp(A_log) (g + dt_bias)), in which A_log may be absent."""
     if not use_gate:
+        refuse("use_gate_in_kernel is False", A_log=A_log, dt_bias=dt_bias)
         return g
     check_rank("g", g, "[B,T,HV,K]")
     heads, width = g.shape[-2:]
@@ -115,7 +117,7 @@ def joint_decay(g, gk):
 
 
 def check_safe_gate(safe_gate: bool, use_gate: bool, lower_bound) -> None:
-    """safe_gate promises gates that suit a faster GPU kernel; here every gate is exact, so only contradictions matter."""
+    """safe_gate promises gates that suit a faster GPU kernel; here every gate does, so only contradictions matter."""
     if safe_gate and use_gate and (lower_bound is None or not -5 <= lower_bound < 0):
         raise Error(f"lower_bound: given {lower_bound}; expected a number in [-5, 0) with safe_gate=True")
 

@@ -58,13 +58,13 @@ def recurrence(
         *(a, b, kk, eta, S0, A0, P0, G0),
     )
     options = (row, l2norm, scale, x, eps)
-    plain, needs_gradient = _check(tensors, cu_seqlens, names)
+    _check(tensors, cu_seqlens, names)
     if torch.compiler.is_compiling():
         results = forward_op(*tensors, cu_seqlens, *options, final_states)
         has_second = final_states and results[2].shape[0] > 0
         return results[0], results[1] if final_states else None, results[2] if has_second else None
     try:
-        if plain and not (needs_gradient and torch.is_grad_enabled()) and _no_modes():
+        if _is_simple(tensors, cu_seqlens):
             return run_forward(tensors, cu_seqlens, *options, final_states)  # spares the cost of the dispatcher
         o, S_final, second = forward_op(*tensors, cu_seqlens, *options, final_states)
     except Error as error:
@@ -72,25 +72,26 @@ def recurrence(
     return o, S_final if final_states else None, second if final_states and variant_of(*options).state else None
 
 
-def _no_modes():
-    """Nobody else wants to see the operator: no tracing, no mode, no functional transform."""
-    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
-
-
 def _check(tensors, cu_seqlens, names):
-    """Returns whether all are ordinary tensors, and whether one requires a gradient."""
-    plain, needs_gradient = True, False
     for name, tensor in zip(INPUTS, tensors):
         if tensor is not None:
             check_tensor(names.get(name, name), tensor)
-            plain = plain and type(tensor) in _PLAIN
-            needs_gradient = needs_gradient or tensor.requires_grad
     check_rank(names.get("q", "q"), tensors[0], "[B,T,H,K]")  # the sizes of results come from q and v
     check_rank(names.get("v", "v"), tensors[2], "[B,T,HV,V]")
     if cu_seqlens is not None:
         check_offsets(cu_seqlens)
-        plain = plain and type(cu_seqlens) in _PLAIN
-    return plain, needs_gradient
+
+
+def _is_simple(tensors, cu_seqlens):
+    """No gradient is wanted, the memory of the tensors holds their numbers, and nobody else wants to see the operator:
+    no tracing, no mode, no functional transform."""
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg() or gradients and tensor.requires_grad):
+            return False
+    if cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _in_words_of_caller(text, names):

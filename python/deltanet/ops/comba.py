@@ -6,8 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._core import Error
-from ._checks import check_rank, check_tensor
+from ._checks import check_query_key_value, check_tensor
 from ._options import beta_of, check_packing
 from ._recurrence import recurrence
 
@@ -38,7 +37,10 @@ def chunk_comba(
         return recurrence(
             "gdn", q, k, v, g=g, beta=beta, S0=initial_state, l2norm=use_qk_l2norm_in_kernel, names=names, **options
         )[:2]
-    _check(q, k, v, p, g, beta)
+    check_query_key_value(q, k, v)
+    check_tensor("p", p, q.shape, "[B,T,H,K]")
+    check_tensor("g", g, v.shape[:3], "[B,T,HV]")
+    check_tensor("beta", beta, v.shape[:3], "[B,T,HV]")
     if use_qk_l2norm_in_kernel:
         q, k, p = _normalised(q), _normalised(k), _normalised(p)
     # The rule is diagonal minus low rank with factors a = exp(g) p and b = beta k, which is also the key written.
@@ -75,18 +77,6 @@ def fused_recurrent_comba(
     return chunk_comba(
         q, k, v, p, g, beta, scale, initial_state, output_final_state, use_qk_l2norm_in_kernel, cu_seqlens
     )
-
-
-def _check(q, k, v, p, g, beta):
-    """What is combined before the recurrence sees it must fit."""
-    check_rank("q", q, "[B,T,H,K]")
-    check_rank("v", v, "[B,T,HV,V]")
-    if v.shape[:2] != q.shape[:2] or q.shape[2] == 0 or v.shape[2] % q.shape[2] != 0:
-        raise Error(f"v: given shape {list(v.shape)}; expected [B,T,HV,V] for q of shape {list(q.shape)}")
-    check_tensor("k", k, q.shape, "[B,T,H,K]")
-    check_tensor("p", p, q.shape, "[B,T,H,K]")
-    check_tensor("g", g, v.shape[:3], "[B,T,HV]")
-    check_tensor("beta", beta, v.shape[:3], "[B,T,HV]")
 
 
 def _normalised(tensor):

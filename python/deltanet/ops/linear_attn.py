@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._core import Error
+from ._checks import check_offsets, check_query_key_value, check_tensor
 from .simple_gla import fused_recurrent_simple_gla
 
 _SMALLEST_SUM = 1e-10  # added to the divisor, as upstream does
@@ -42,38 +43,37 @@ def fused_recurrent_linear_attn(
     cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | tuple[Tensor | None, Tensor] | None]:
     """As chunk_linear_attn, not normalised by default; with reverse, tokens are read from the last to the first."""
-    key_sum = None
-    if isinstance(initial_state, tuple):
-        if not normalize:
-            raise Error("initial_state: given a tuple; expected a tensor, as normalize is False")
-        initial_state, key_sum = initial_state
-    o, final_state = fused_recurrent_simple_gla(
-        q,
-        k,
-        v,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        reverse=reverse,
-        cu_seqlens=cu_seqlens,
-    )
+    options = {"scale": scale, "reverse": reverse, "cu_seqlens": cu_seqlens}
     if not normalize:
-        return o, final_state
-    sums, last_sums = _key_sums(k, key_sum, reverse, cu_seqlens)
-    scale = k.shape[-1] ** -0.5 if scale is None else scale
-    divisor = (q * scale * sums).sum(-1, keepdim=True) + _SMALLEST_SUM
-    divisor = divisor.repeat_interleave(v.shape[2] // q.shape[2], dim=2)
-    return (o / divisor).to(v.dtype), (final_state, last_sums)
+        if isinstance(initial_state, tuple):
+            raise Error("initial_state: given a tuple; expected a tensor, as normalize is False")
+        return fused_recurrent_simple_gla(
+            q, k, v, initial_state=initial_state, output_final_state=output_final_state, **options
+        )
+    # Where the values are 1, the state is the sum of the keys and the output the divisor: one more column of both.
+    check_query_key_value(q, k, v)
+    values = torch.cat([v.float(), torch.ones(*v.shape[:3], 1)], dim=-1)
+    state = _with_key_sum(initial_state, k, v, cu_seqlens)
+    o, state = fused_recurrent_simple_gla(q, k, values, initial_state=state, output_final_state=True, **options)
+    o = (o[..., :-1] / (o[..., -1:] + _SMALLEST_SUM)).to(v.dtype)
+    key_sum = state[:, :: v.shape[2] // k.shape[2], :, -1].unsqueeze(1).to(k.dtype)
+    return o, (state[..., :-1].contiguous() if output_final_state else None, key_sum.contiguous())
 
 
-def _key_sums(k, first, reverse, cu_seqlens):
-    """The sums of the keys read so far, at every token and at the end of every sequence [N,1,H,K]."""
-    lengths = [k.shape[1]] if cu_seqlens is None else (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
-    sums, last = [], []
-    for index, part in enumerate(k.split(lengths, dim=1)):
-        part = part.flip(1).cumsum(1).flip(1) if reverse else part.cumsum(1)
-        if first is not None:
-            part = part + (first if cu_seqlens is None else first[index : index + 1])
-        sums.append(part)
-        last.append(part[:, :1] if reverse else part[:, -1:])
-    return torch.cat(sums, dim=1), torch.cat(last)
+def _with_key_sum(initial_state, k, v, cu_seqlens):
+    """The states with the sums of the keys as a last column; what is absent is zero."""
+    if initial_state is None:
+        return None
+    state, key_sum = initial_state if isinstance(initial_state, tuple) else (initial_state, None)
+    if cu_seqlens is not None:
+        check_offsets(cu_seqlens)
+    sequences = k.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    heads, width = k.shape[2:]
+    if state is None:
+        state = torch.zeros(sequences, v.shape[2], width, v.shape[3])
+    check_tensor("initial_state", state, (sequences, v.shape[2], width, v.shape[3]), "[N,HV,K,V]")
+    if key_sum is None:
+        key_sum = torch.zeros(sequences, 1, heads, width)
+    check_tensor("initial_state[1]", key_sum, (sequences, 1, heads, width), "[N,1,H,K]")
+    column = key_sum.float().squeeze(1).repeat_interleave(v.shape[2] // heads, dim=1).unsqueeze(-1)
+    return torch.cat([state.float(), column], dim=-1)
