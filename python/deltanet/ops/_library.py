@@ -20,7 +20,7 @@ STATES = {"A_final": "A0", "P_final": "P0", "G_final": "G0"}  # what a row may c
 MOST_RECURRENT_TOKENS = 12
 
 # Up to this many updates of an element of the state one thread does it all: the threads of torch, which belong to an
-# OpenMP runtime of their own, may still be spinning, and then waking ours takes longer than the work.
+# OpenMP runtime of their own, may still be spinning where ours would run. Chosen by this argument, not measured.
 MOST_UPDATES_OF_ONE_THREAD = 1 << 19
 
 
