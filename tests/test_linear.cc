@@ -325,6 +325,29 @@ TEST_P(Targets, Int8OfZerosAndOfWhatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Simd, Targets, testing::ValuesIn(simd::target_names()),
                          [](const auto& test) { return test.param; });
 
+// Rounding once for both gradients changes no bit of them.
+TEST(Linear, BothGradientsAtOnce) {
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
+    for (const int64_t rows : {1, 70}) {
+      const int64_t out = 48, in = 33;
+      const Stored w(type, out, in, 1);
+      const Matrix dy(rows, out, 2), x(rows, in, 3);
+      Matrix dx(rows, in, 4), dbias(1, out, 5);
+      Matrix expected_dx = dx, expected_dbias = dbias;
+      std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f), expected_dw = dw;
+      linear_backward_weight(dy.data.data(), dy.ld, x.data.data(), x.ld, rows, type, expected_dw.data(), out, in,
+                             expected_dbias.data.data(), 2);
+      linear_backward_input(dy.data.data(), dy.ld, rows, w.weight, expected_dx.data.data(), dx.ld, false, 2);
+      linear_backward(dy.data.data(), dy.ld, x.data.data(), x.ld, rows, w.weight, dx.data.data(), dx.ld, dw.data(),
+                      dbias.data.data(), 2);
+      EXPECT_EQ(dw, expected_dw);
+      for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx(rows - 1, i), expected_dx(rows - 1, i));
+      for (int64_t o = 0; o < out; ++o) EXPECT_EQ(dbias(0, o), expected_dbias(0, o));
+      EXPECT_TRUE(dx.gaps_untouched());
+    }
+  }
+}
+
 TEST(LinearErrors, Int8HasNoGradients) {
   const Stored w(WeightType::kInt8, 4, 4, 1);
   Matrix dy(2, 4, 2), dx(2, 4, 3);

@@ -84,7 +84,7 @@ std::vector<int32_t> random_ids(int64_t count, int64_t vocab) {
 std::shared_ptr<Weights> converted(const Weights& from, WeightType type, int threads) {
   auto weights = std::make_shared<Weights>(std::make_shared<Layout>(from.layout().config()), type, false);
   std::vector<float> values;
-  for (const Parameter& parameter : from.layout().parameters()) {
+  for (const Parameter& parameter : weights->layout().parameters()) {
     values.resize(static_cast<std::size_t>(parameter.size));
     from.copy_values(parameter, values.data(), threads);
     weights->set_values(parameter, values.data(), threads);

@@ -103,12 +103,11 @@ class Subject {
       const int64_t block = is_head ? std::min<int64_t>(rows, 512) : rows;
       std::vector<float> x(static_cast<std::size_t>(block * at.in), 0.5f),
           y(static_cast<std::size_t>(block * at.out), 0.5f);
-      std::vector<float> dw(static_cast<std::size_t>(at.out * at.in));
+      std::vector<float> dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
       const auto run = [&] {
         nn::linear(x.data(), at.in, block, weights_->matrix(at), nullptr, y.data(), at.out, false, threads_);
-        nn::linear_backward_input(y.data(), at.out, block, weights_->matrix(at), x.data(), at.in, false, threads_);
-        nn::linear_backward_weight(y.data(), at.out, x.data(), at.in, block, weights_->type(), dw.data(), at.out, at.in,
-                                   nullptr, threads_);
+        nn::linear_backward(y.data(), at.out, x.data(), at.in, block, weights_->matrix(at), dx.data(), at.in, dw.data(),
+                            nullptr, threads_);
       };
       run();
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)

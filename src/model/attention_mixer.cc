@@ -122,9 +122,8 @@ void AttentionMixer::backward(const Pass& pass, const Weights& w, const float* x
   } else {
     copy_columns(pass, d.rotated, rotated, rotated, d.proj, columns);
   }
-  nn::linear_backward_weight(d.proj, columns, x, l.in.in, rows, w.type(), dmatrices + l.in.offset, l.in.out, l.in.in,
-                             l.bias == kAbsent ? nullptr : dvectors + l.bias, pass.threads);
-  nn::linear_backward_input(d.proj, columns, rows, w.matrix(l.in), dx, l.in.in, false, pass.threads);
+  nn::linear_backward(d.proj, columns, x, l.in.in, rows, w.matrix(l.in), dx, l.in.in, dmatrices + l.in.offset,
+                      l.bias == kAbsent ? nullptr : dvectors + l.bias, pass.threads);
 }
 
 }  // namespace deltanet

@@ -75,9 +75,8 @@ void Layer::mlp_backward(const Pass& pass, const Weights& w, const LayerActivati
   nn::linear_backward_weight(dh, D, scratch.product, F, rows, w.type(), dmatrices + down.offset, down.out, down.in,
                              nullptr, pass.threads);
   nn::rms_norm_apply(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), {scratch.x, D}, pass.threads);
-  nn::linear_backward_weight(d.gate_up, 2 * F, scratch.x, D, rows, w.type(), dmatrices + gate_up.offset, gate_up.out,
-                             gate_up.in, nullptr, pass.threads);
-  nn::linear_backward_input(d.gate_up, 2 * F, rows, w.matrix(gate_up), dscratch.x, D, false, pass.threads);
+  nn::linear_backward(d.gate_up, 2 * F, scratch.x, D, rows, w.matrix(gate_up), dscratch.x, D,
+                      dmatrices + gate_up.offset, nullptr, pass.threads);
   nn::rms_norm_backward(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), {dscratch.x, D}, {dh, D},
                         dvectors + layout_.mlp_norm, pass.threads);
 }
@@ -92,9 +91,8 @@ void Layer::mixer_backward(const Pass& pass, const Weights& w, const LayerActiva
   } else {
     recurrence_->output(pass, w, a.recurrence, scratch.y);
   }
-  nn::linear_backward_weight(dh, D, scratch.y, out.in, rows, w.type(), dmatrices + out.offset, out.out, out.in, nullptr,
-                             pass.threads);
-  nn::linear_backward_input(dh, D, rows, w.matrix(out), dscratch.y, out.in, false, pass.threads);
+  nn::linear_backward(dh, D, scratch.y, out.in, rows, w.matrix(out), dscratch.y, out.in, dmatrices + out.offset,
+                      nullptr, pass.threads);
   nn::rms_norm_apply(rows, D, {a.h, D}, a.attn_rstd, w.vector(layout_.attn_norm), {scratch.x, D}, pass.threads);
   if (attention_) {
     attention_->backward(pass, w, scratch.x, a.attention, dscratch.y, d.attention, dmatrices, dvectors, dscratch.x);

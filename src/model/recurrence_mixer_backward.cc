@@ -13,9 +13,8 @@ namespace {
 // x W^T backwards: the weight's gradient is added, dx set.
 void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, const float* dy, int64_t lddy,
                      const float* x, int64_t ldx, float* dmatrices, float* dbias, float* dx, int64_t lddx) {
-  nn::linear_backward_weight(dy, lddy, x, ldx, pass.rows(), w.type(), dmatrices + at.offset, at.out, at.in, dbias,
-                             pass.threads);
-  nn::linear_backward_input(dy, lddy, pass.rows(), w.matrix(at), dx, lddx, false, pass.threads);
+  nn::linear_backward(dy, lddy, x, ldx, pass.rows(), w.matrix(at), dx, lddx, dmatrices + at.offset, dbias,
+                      pass.threads);
 }
 
 }  // namespace

@@ -200,6 +200,59 @@ void require_differentiable(const char* operation, WeightType type) {
   }
 }
 
+// dx [rows,in] = dy W; what is rounded or widened is put in by the caller.
+Matmul input_product(const float* dy, int64_t lddy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add) {
+  return {.type = w.type,
+          .m = rows,
+          .n = w.in,
+          .depth = w.out,
+          .a = dy,
+          .lda = lddy,
+          .b = w.data,
+          .ldb = w.in,
+          .c = dx,
+          .ldc = lddx,
+          .add = add};
+}
+
+// dw [out,in] += dy^T x
+Matmul weight_product(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, float* dw, int64_t out,
+                      int64_t in) {
+  return {.m = out,
+          .n = in,
+          .depth = rows,
+          .a = dy,
+          .lda = lddy,
+          .a_transposed = true,
+          .b = x,
+          .ldb = ldx,
+          .c = dw,
+          .ldc = in,
+          .add = true};
+}
+
+void input_widened(Matmul product, const float* dy, const Weight& w, int threads) {
+  const int64_t block = std::min(w.out, rows_of(kWidened, w.in));
+  float* wide = take<float>(block * w.in);
+  const bool add = product.add;
+  product.type = WeightType::kFloat32;
+  product.b = wide;
+  for (int64_t o = 0; o < w.out; o += block) {
+    product.depth = std::min(block, w.out - o);
+    product.a = dy + o;
+    product.add = add || o > 0;
+    widen(w, o, product.depth, wide, threads);
+    matmul(product, threads);
+  }
+}
+
+void add_bias_gradient(const float* dy, int64_t lddy, int64_t rows, int64_t out, float* dbias, int threads) {
+  constexpr int64_t kColumns = 64;
+  parallel_blocks(threads, out, kColumns, [&](int64_t begin, int64_t end) {
+    simd::kernels().narrow.add_column_sums(rows, end - begin, dy + begin, lddy, dbias + begin);
+  });
+}
+
 }  // namespace
 
 void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
@@ -218,39 +271,16 @@ void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const We
   require_differentiable("linear_backward_input", w.type);
   if (rows == 0 || w.in == 0) return;
   scratch().reset();
-  Matmul product{.type = w.type,
-                 .m = rows,
-                 .n = w.in,
-                 .depth = w.out,
-                 .a = dy,
-                 .lda = lddy,
-                 .b = w.data,
-                 .ldb = w.in,
-                 .c = dx,
-                 .ldc = lddx,
-                 .add = add};
+  Matmul product = input_product(dy, lddy, rows, w, dx, lddx, add);
   if (w.type == WeightType::kFloat32) return matmul(product, threads);
-  if (matmul_is_fast(w.type)) {
-    Rounded narrow(rows, w.out);
-    product.a = narrow.data();
-    product.lda = narrow.ld();
-    for (int64_t r = 0; r < rows; r += narrow.rows()) {
-      product.m = std::min(narrow.rows(), rows - r);
-      product.c = dx + r * lddx;
-      narrow.set(dy + r * lddy, lddy, product.m, threads);
-      matmul(product, threads);
-    }
-    return;
-  }
-  const int64_t block = std::min(w.out, rows_of(kWidened, w.in));
-  float* wide = take<float>(block * w.in);
-  product.type = WeightType::kFloat32;
-  product.b = wide;
-  for (int64_t o = 0; o < w.out; o += block) {
-    product.depth = std::min(block, w.out - o);
-    product.a = dy + o;
-    product.add = add || o > 0;
-    widen(w, o, product.depth, wide, threads);
+  if (!matmul_is_fast(w.type)) return input_widened(product, dy, w, threads);
+  Rounded narrow(rows, w.out);
+  product.a = narrow.data();
+  product.lda = narrow.ld();
+  for (int64_t r = 0; r < rows; r += narrow.rows()) {
+    product.m = std::min(narrow.rows(), rows - r);
+    product.c = dx + r * lddx;
+    narrow.set(dy + r * lddy, lddy, product.m, threads);
     matmul(product, threads);
   }
 }
@@ -260,23 +290,8 @@ void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64
   require_differentiable("linear_backward_weight", products);
   if (rows == 0 || out == 0) return;
   scratch().reset();
-  if (dbias) {
-    constexpr int64_t kColumns = 64;
-    parallel_blocks(threads, out, kColumns, [&](int64_t begin, int64_t end) {
-      simd::kernels().narrow.add_column_sums(rows, end - begin, dy + begin, lddy, dbias + begin);
-    });
-  }
-  Matmul product{.m = out,
-                 .n = in,
-                 .depth = rows,
-                 .a = dy,
-                 .lda = lddy,
-                 .a_transposed = true,
-                 .b = x,
-                 .ldb = ldx,
-                 .c = dw,
-                 .ldc = in,
-                 .add = true};
+  if (dbias) add_bias_gradient(dy, lddy, rows, out, dbias, threads);
+  Matmul product = weight_product(dy, lddy, x, ldx, rows, dw, out, in);
   if (products == WeightType::kFloat32 || !matmul_is_fast(products)) return matmul(product, threads);
 
   Rounded dy_narrow(rows, out), x_narrow(rows, in);
@@ -291,6 +306,34 @@ void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64
     dy_narrow.set(dy + r * lddy, lddy, product.depth, threads);
     x_narrow.set(x + r * ldx, ldx, product.depth, threads);
     matmul(product, threads);
+  }
+}
+
+void linear_backward(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
+                     float* dx, int64_t lddx, float* dw, float* dbias, int threads) {
+  if (rows == 0 || w.type != WeightType::kBfloat16 || !matmul_is_fast(w.type)) {
+    linear_backward_weight(dy, lddy, x, ldx, rows, w.type, dw, w.out, w.in, dbias, threads);
+    linear_backward_input(dy, lddy, rows, w, dx, lddx, false, threads);
+    return;
+  }
+  scratch().reset();
+  if (dbias) add_bias_gradient(dy, lddy, rows, w.out, dbias, threads);
+  Rounded dy_narrow(rows, w.out), x_narrow(rows, w.in);
+  const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
+  Matmul input = input_product(dy, lddy, rows, w, dx, lddx, false);
+  Matmul weight = weight_product(dy, lddy, x, ldx, rows, dw, w.out, w.in);
+  weight.type = WeightType::kBfloat16;
+  weight.a = input.a = dy_narrow.data();
+  weight.lda = input.lda = dy_narrow.ld();
+  weight.b = x_narrow.data();
+  weight.ldb = x_narrow.ld();
+  for (int64_t r = 0; r < rows; r += block) {
+    input.m = weight.depth = std::min(block, rows - r);
+    input.c = dx + r * lddx;
+    dy_narrow.set(dy + r * lddy, lddy, input.m, threads);
+    x_narrow.set(x + r * ldx, ldx, input.m, threads);
+    matmul(weight, threads);
+    matmul(input, threads);
   }
 }
 

@@ -27,4 +27,9 @@ void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const We
 void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows,
                             WeightType products, float* dw, int64_t out, int64_t in, float* dbias, int threads);
 
+// Both: dw += dy^T x, dbias (or null) += the column sums of dy, dx = dy W. dx must not overlap dy or x. What both round
+// is rounded once.
+void linear_backward(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
+                     float* dx, int64_t lddx, float* dw, float* dbias, int threads);
+
 }  // namespace deltanet::nn

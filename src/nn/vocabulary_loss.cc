@@ -59,9 +59,8 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
     const int64_t count = gather(first, D, x, targets, threads);
     linear(x_, D, count, head, nullptr, logits_, vocab, false, threads);
     sum += cross_entropy_rows(count, vocab, {logits_, vocab}, labels_.data(), scale, losses_.data(), threads);
-    if (dhead) linear_backward_weight(logits_, vocab, x_, D, count, head.type, dhead, vocab, D, nullptr, threads);
     if (!dx.data) continue;
-    linear_backward_input(logits_, vocab, count, head, dx_, D, false, threads);
+    linear_backward(logits_, vocab, x_, D, count, head, dx_, D, dhead, nullptr, threads);
     for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) std::copy_n(dx_ + i * D, D, dx.data + selected_[first + i] * dx.ld);
     });

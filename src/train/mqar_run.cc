@@ -148,7 +148,7 @@ MqarRun quick_mqar_run(int64_t steps) {
   // Mostly short ones, as in the paper's mix: recall is found there first, and then carries over to the longer ones.
   const int64_t longer = std::max<int64_t>(1, steps / 5), short_ones = std::max<int64_t>(1, steps - 2 * longer);
   run.train = {{{16, 4}, short_ones * run.batch}, {{32, 8}, longer * run.batch}, {{64, 16}, longer * run.batch}};
-  run.tests = {{{32, 8}, 200}, {{64, 16}, 200}, {{128, 32}, 100}, {{256, 48}, 50}};
+  run.tests = {{{32, 8}, 200}, {{64, 16}, 200}, {{128, 32}, 100}, {{256, 60}, 50}};
   return run;
 }
 

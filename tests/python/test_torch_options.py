@@ -24,7 +24,7 @@ SHAPES = {
     "initial_A_state": (B, H, K),
 }
 DIAGONAL = {name for name in ops.__all__ if name.endswith(("_kda", "_gla")) and not name.endswith("simple_gla")}
-FUNCTIONS = [name for name in ops.__all__ if name != "recurrence"]
+FUNCTIONS = [name for name in ops.__all__ if name not in ("recurrence", "short_convolution")]
 
 
 def tensors_for(name, packed=False):

@@ -236,7 +236,7 @@ def test_gated_delta_rule_gate_equals_naive():
         compare(lambda **tensors: function(**tensors, **options)[:1], theirs, tensors)  # noqa: B023
 
 
-OURS_ALONE = {"precond_delta_rule", "precond_gla", "precond_linear_attn", "precond_simple_gla"}
+OURS_ALONE = {"precond_delta_rule", "precond_gla", "precond_linear_attn", "precond_simple_gla", "short_convolution"}
 MODULES = {
     "dplr_delta_rule": "generalized_delta_rule",
     "gdn": "gated_delta_rule",
