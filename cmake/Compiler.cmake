@@ -6,8 +6,8 @@ target_compile_options(deltanet_compiler INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wextra-semi -Wformat=2 -Wnon-virtual-dtor -Woverloaded-virtual -Wundef
   -Wunused
   $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op -Wno-psabi>
-  # GCC 12 reports false positives of this one in std::string.
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+  # GCC 12 reports false positives of these in std::string.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict -Wno-stringop-overflow>
   $<$<BOOL:${DELTANET_WERROR}>:-Werror>)
 
 if(DELTANET_SANITIZE)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,15 @@ import pytest
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def our_models():
+    """Some tests import flash-linear-attention, whose models of the same types need a GPU."""
+    if "fla" in sys.modules:
+        from deltanet import models
+
+        models.register()
 
 
 def read_safetensors(path):

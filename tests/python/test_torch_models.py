@@ -29,12 +29,6 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def our_models():
-    """Other tests import flash-linear-attention, whose models of the same types need a GPU."""
-    models.register()
-
-
 def load(name):
     return transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name).eval()
 
