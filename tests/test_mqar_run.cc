@@ -173,6 +173,7 @@ TEST(MqarResults, BestLearningRateIsTheOneWithTheBestMean) {
   EXPECT_EQ(best[0].lr, 1e-2);
   EXPECT_DOUBLE_EQ(best[0].mean(), 0.7);
   EXPECT_EQ(best[0].lowest(), 0.6);
+  EXPECT_EQ(best[0].median(), (0.6 + 0.8) / 2);
   EXPECT_EQ(best[0].highest(), 0.8);
   EXPECT_DOUBLE_EQ(best[0].mean(MqarTask{16, 2}), 0.35);
   EXPECT_TRUE(std::isnan(best[0].mean(MqarTask{99, 2})));

@@ -48,7 +48,8 @@ struct Row {
 // All rows, in the order of the paper's table; names are unique.
 const std::vector<Row>& rows();
 
-// The row of that name. Throws Error with the nearest names when there is none.
+// The row of that name; "dn" is short for delta_net, as in the paper. Throws Error with the nearest names when there is
+// none.
 const Row& find_row(std::string_view name);
 
 // Spec <-> the vocabulary of option names and values ("decay" -> "scalar"), used by the CLI, Python and the tests.

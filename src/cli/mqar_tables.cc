@@ -13,7 +13,6 @@
 #include "cli/bench_measure.h"
 #include "cli/live_lines.h"
 #include "cli/terminal.h"
-#include "deltanet/rows.h"
 
 namespace deltanet::cli {
 namespace {
@@ -60,8 +59,6 @@ int exit_status(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::string mqar_row(std::string_view name) { return std::string(find_row(name == "dn" ? "delta_net" : name).name); }
-
 std::string parts_text(const std::vector<MqarPart>& parts) {
   std::string text;
   for (const MqarPart& part : parts) {
@@ -80,8 +77,8 @@ std::string progress_text(const MqarRun& run, const MqarProgress& progress) {
 }
 
 void print_best(const std::vector<MqarBest>& best) {
-  std::vector<std::vector<std::string>> table = {
-      {"model", "d_model", "best lr", "seeds", "accuracy", "lowest", "highest", "steps", "tokens/s", "trained on"}};
+  std::vector<std::vector<std::string>> table = {{"model", "d_model", "best lr", "seeds", "accuracy", "lowest",
+                                                  "median", "highest", "steps", "tokens/s", "trained on"}};
   for (const MqarBest& one : best) {
     double steps = 0, tokens = 0, seconds = 0;
     for (const MqarRecord* record : one.seeds) {
@@ -91,10 +88,10 @@ void print_best(const std::vector<MqarBest>& best) {
     }
     table.push_back({one.row, std::to_string(one.d_model), fmt::format("{:.3g}", one.lr),
                      std::to_string(one.seeds.size()), bold(percent(one.mean())), percent(one.lowest()),
-                     percent(one.highest()), fmt::format("{:.0f}", steps), count_text(tokens / seconds),
-                     parts_text(one.train)});
+                     percent(one.median()), percent(one.highest()), fmt::format("{:.0f}", steps),
+                     count_text(tokens / seconds), parts_text(one.train)});
   }
-  print_table(table, {1, 2, 3, 4, 5, 6, 7, 8});
+  print_table(table, {1, 2, 3, 4, 5, 6, 7, 8, 9});
 }
 
 void print_tests(const std::vector<MqarBest>& best) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "train/mqar_results.h"
@@ -9,9 +8,6 @@
 // What `deltanet mqar` and `deltanet quickstart` both print about runs of MQAR.
 
 namespace deltanet::cli {
-
-// "dn" is short for delta_net; other names are those of the table. Throws Error for an unknown one.
-std::string mqar_row(std::string_view name);
 
 // "(64,4)x100k (128,8)x20k": tasks as length, pairs and number of examples.
 std::string parts_text(const std::vector<MqarPart>& parts);

@@ -57,7 +57,7 @@ void compare_on_recall(const Settings& settings) {
   const fs::path path = fs::path(settings.out) / "results.jsonl";
   fs::remove(path);  // the curves of this time only
   const int64_t steps = steps_in(settings.seconds);
-  fmt::print("{}: recall of 4 to 48 pairs of tokens (MQAR), {} steps for each model, one core each\n",
+  fmt::print("{}: recall of 8 to 60 pairs of tokens (MQAR), {} steps for each model, one core each\n",
              bold("GDN and PGDN side by side"), steps);
   std::array<MqarRecord, kRows.size()> records;
   {

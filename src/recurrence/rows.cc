@@ -315,6 +315,7 @@ const std::vector<Row>& rows() {
 }
 
 const Row& find_row(std::string_view name) {
+  if (name == "dn") name = "delta_net";
   for (const Row& row : rows()) {
     if (row.name == name) return row;
   }

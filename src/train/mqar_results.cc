@@ -200,6 +200,14 @@ double MqarBest::lowest() const {
   return value;
 }
 
+double MqarBest::median() const {
+  std::vector<double> values;
+  for (const MqarRecord* record : seeds) values.push_back(record->result.accuracy);
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
 double MqarBest::highest() const {
   double value = 0;
   for (const MqarRecord* record : seeds) value = std::max(value, record->result.accuracy);

@@ -41,6 +41,7 @@ struct MqarBest {
 
   double mean() const;
   double lowest() const;
+  double median() const;
   double highest() const;
   double mean(const MqarTask& task) const;  // NaN where it was not tested
 };

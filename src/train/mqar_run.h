@@ -50,7 +50,7 @@ struct MqarResult {
 };
 
 // The paper's experiment in small, for minutes on a core: few tokens, no filler to confuse them, sequences short enough
-// to learn recall from, and tests up to and beyond the edge of what the state of d_model 64 holds. Every example is
+// to learn recall from, and tests up to and beyond the edge of what the state of d_model 32 holds. Every example is
 // seen once.
 MqarRun quick_mqar_run(int64_t steps);
 
