@@ -126,3 +126,11 @@ def test_wrong_arguments_are_named(change, kind, message):
     arguments = dict(zip(("x", "weight", "bias", "activation", "initial_state"), make()))
     with pytest.raises(kind, match=message):
         ops.short_convolution(**{**arguments, **change})
+
+
+def test_gradients_of_gradients_are_refused():
+    x, weight = torch.randn(1, 5, 3, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    y, _ = ops.short_convolution(x, weight, activation="silu")
+    (dx,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="create_graph"):
+        dx.sum().backward()

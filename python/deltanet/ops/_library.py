@@ -191,7 +191,7 @@ def _gradient(ctx, do, dS_final, dsecond):
     return (*[next(grads) if want else None for want in wanted], *[None] * (1 + len(ctx.options) + 1))
 
 
-def _no_second_gradient(ctx, *_):
+def no_second_gradient(ctx, *_):
     raise NotImplementedError(
         "[backward] create_graph: gradients of gradients are not implemented; expected to differentiate once"
     )
@@ -202,4 +202,4 @@ _library.impl("backward", _backward_kernel, "CPU")
 torch.library.register_fake("deltanet::forward", _fake_forward, lib=_library)
 torch.library.register_fake("deltanet::backward", _fake_backward, lib=_library)
 torch.library.register_autograd("deltanet::forward", _gradient, setup_context=_keep, lib=_library)
-torch.library.register_autograd("deltanet::backward", _no_second_gradient, lib=_library)
+torch.library.register_autograd("deltanet::backward", no_second_gradient, lib=_library)

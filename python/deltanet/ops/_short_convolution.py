@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from ._checks import check_offsets, check_rank, check_tensor
+from ._library import no_second_gradient
 
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _ACTIVATIONS = {None: False, "silu": True, "swish": True}
 
 
@@ -43,25 +44,18 @@ def short_convolution(
 
 
 def _check(tensors, cu_seqlens):
-    for name, tensor in {**tensors, "cu_seqlens": cu_seqlens}.items():
-        if tensor is None and name not in ("x", "weight"):
-            continue
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name}: given {type(tensor).__name__}; expected a tensor")
-        if not tensor.is_cpu:
-            raise ValueError(f"{name}: given a tensor on {tensor.device}; expected one on the CPU")
-        if (tensor.dtype not in _FLOATS) != (name == "cu_seqlens") or tensor.is_complex():
-            expected = "int64 or int32" if name == "cu_seqlens" else "float32, bfloat16 or float16"
-            raise TypeError(f"{name}: given a tensor of {tensor.dtype}; expected {expected}")
-    x, weight = tensors["x"], tensors["weight"]
-    if x.dim() != 3:
-        raise ValueError(f"x: given shape {list(x.shape)}; expected [B,T,C]")
-    channels, width = x.shape[2], weight.shape[-1]
-    sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    shapes = {"weight": (channels, width), "bias": (channels,), "initial_state": (sequences, width - 1, channels)}
-    for name, shape in shapes.items():
-        if tensors[name] is not None and tuple(tensors[name].shape) != shape:
-            raise ValueError(f"{name}: given shape {list(tensors[name].shape)}; expected {list(shape)}")
+    check_rank("x", tensors["x"], "[B,T,C]")
+    check_rank("weight", tensors["weight"], "[C,W]")
+    if cu_seqlens is not None:
+        check_offsets(cu_seqlens)
+    _, _, C, W, N = _shape(tensors["x"], tensors["weight"], cu_seqlens)
+    for name, shape, axes in (
+        ("weight", (C, W), "[C,W]"),
+        ("bias", (C,), "[C]"),
+        ("initial_state", (N, W - 1, C), "[N,W-1,C]"),
+    ):
+        if tensors[name] is not None:
+            check_tensor(name, tensors[name], shape, axes)
 
 
 # ---- kernels
@@ -154,3 +148,4 @@ _library.impl("short_conv_backward", _backward, "CPU")
 torch.library.register_fake("deltanet::short_conv", _fake_forward, lib=_library)
 torch.library.register_fake("deltanet::short_conv_backward", _fake_backward, lib=_library)
 torch.library.register_autograd("deltanet::short_conv", _gradient, setup_context=_keep, lib=_library)
+torch.library.register_autograd("deltanet::short_conv_backward", no_second_gradient, lib=_library)

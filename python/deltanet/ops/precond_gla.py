@@ -11,6 +11,30 @@ from ._recurrence import recurrence
 from .precond_gated_delta_rule import NAMES
 
 
+def _precondition_query(
+    row, q, k, v, g_atk, beta_atk, ridge, scale, initial_state, initial_A_state, output_final_state, l2norm,
+    cu_seqlens, cu_seqlens_cpu, **gates,
+):  # fmt: skip
+    check_packing(cu_seqlens, cu_seqlens_cpu)
+    return recurrence(
+        row,
+        q,
+        k,
+        v,
+        g_atk=g_atk,
+        beta_atk=beta_atk,
+        ridge=ridge,
+        S0=initial_state,
+        A0=initial_A_state,
+        cu_seqlens=cu_seqlens,
+        l2norm=l2norm,
+        scale=scale,
+        final_states=output_final_state,
+        names=NAMES,
+        **gates,
+    )
+
+
 def chunk_precond_linear_attn(
     q: Tensor,
     k: Tensor,
@@ -28,23 +52,10 @@ def chunk_precond_linear_attn(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """q, k [B,T,H,K], v [B,T,HV,V], g_atk and beta_atk [B,T,H] (None: no decay, gain 1), ridge [H,K], initial_state
     [N,HV,K,V], initial_A_state [N,H,K]. Returns o [B,T,HV,V] and the final states S and A, or None twice."""
-    check_packing(cu_seqlens, cu_seqlens_cpu)
-    return recurrence(
-        "pla",
-        q,
-        k,
-        v,
-        g_atk=g_atk,
-        beta_atk=beta_atk,
-        ridge=ridge,
-        S0=initial_state,
-        A0=initial_A_state,
-        cu_seqlens=cu_seqlens,
-        l2norm=use_qk_l2norm_in_kernel,
-        scale=scale,
-        final_states=output_final_state,
-        names=NAMES,
-    )
+    return _precondition_query(
+        "pla", q, k, v, g_atk, beta_atk, ridge, scale, initial_state, initial_A_state, output_final_state,
+        use_qk_l2norm_in_kernel, cu_seqlens, cu_seqlens_cpu,
+    )  # fmt: skip
 
 
 def chunk_precond_simple_gla(
@@ -66,25 +77,11 @@ def chunk_precond_simple_gla(
     beta: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """As chunk_precond_linear_attn with a decay g [B,T,HV], and a gain beta [B,T,HV] of the writes if it is given."""
-    check_packing(cu_seqlens, cu_seqlens_cpu)
-    return recurrence(
-        "p_mamba2" if beta is None else "p_mamba2_gain",
-        q,
-        k,
-        v,
-        g=g,
-        beta=beta,
-        g_atk=g_atk,
-        beta_atk=beta_atk,
-        ridge=ridge,
-        S0=initial_state,
-        A0=initial_A_state,
-        cu_seqlens=cu_seqlens,
-        l2norm=use_qk_l2norm_in_kernel,
-        scale=scale,
-        final_states=output_final_state,
-        names=NAMES,
-    )
+    row = "p_mamba2" if beta is None else "p_mamba2_gain"
+    return _precondition_query(
+        row, q, k, v, g_atk, beta_atk, ridge, scale, initial_state, initial_A_state, output_final_state,
+        use_qk_l2norm_in_kernel, cu_seqlens, cu_seqlens_cpu, g=g, beta=beta,
+    )  # fmt: skip
 
 
 def chunk_precond_gla(
@@ -104,24 +101,10 @@ def chunk_precond_gla(
     cu_seqlens_cpu: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """As chunk_precond_linear_attn with a decay g [B,T,HV,K]."""
-    check_packing(cu_seqlens, cu_seqlens_cpu)
-    return recurrence(
-        "pgla",
-        q,
-        k,
-        v,
-        g=g,
-        g_atk=g_atk,
-        beta_atk=beta_atk,
-        ridge=ridge,
-        S0=initial_state,
-        A0=initial_A_state,
-        cu_seqlens=cu_seqlens,
-        l2norm=use_qk_l2norm_in_kernel,
-        scale=scale,
-        final_states=output_final_state,
-        names=NAMES,
-    )
+    return _precondition_query(
+        "pgla", q, k, v, g_atk, beta_atk, ridge, scale, initial_state, initial_A_state, output_final_state,
+        use_qk_l2norm_in_kernel, cu_seqlens, cu_seqlens_cpu, g=g,
+    )  # fmt: skip
 
 
 fused_recurrent_precond_linear_attn = chunk_precond_linear_attn
