@@ -20,6 +20,41 @@ void set_openmp_threads([[maybe_unused]] int threads) {
 #endif
 }
 
+// The items [begin, end) that nobody has taken yet.
+class Share {
+ public:
+  struct Part {
+    int64_t begin, end;
+  };
+
+  void fill(int64_t count) { left_ = static_cast<uint64_t>(count); }
+
+  // A quarter of what is left, but at least `least` items; none when there are none left.
+  Part take_front(int64_t least) {
+    return take([&](Part all) { return Part{all.begin, std::min(all.begin + size(all, least), all.end)}; });
+  }
+  Part take_back(int64_t least) {
+    return take([&](Part all) { return Part{std::max(all.end - size(all, least), all.begin), all.end}; });
+  }
+
+ private:
+  static int64_t size(Part all, int64_t least) { return std::max(least, (all.end - all.begin) / 4); }
+
+  template <class Choose>
+  Part take(const Choose& choose) {
+    uint64_t left = left_.load();
+    for (;;) {
+      const Part all{static_cast<int64_t>(left >> 32), static_cast<int64_t>(left & 0xffffffffu)};
+      const Part part = choose(all);
+      const Part rest = part.begin == all.begin ? Part{part.end, all.end} : Part{all.begin, part.begin};
+      const uint64_t packed = static_cast<uint64_t>(rest.begin) << 32 | static_cast<uint64_t>(rest.end);
+      if (left_.compare_exchange_weak(left, packed)) return part;
+    }
+  }
+
+  alignas(64) std::atomic<uint64_t> left_{0};  // begin and end, 32 bits each: both change at once
+};
+
 }  // namespace
 
 int default_threads() {
@@ -62,6 +97,23 @@ void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>
   for (std::thread& other : others) other.join();
 #endif
   if (failure) std::rethrow_exception(failure);
+}
+
+void run_shares(int threads, int64_t count, int64_t least, const std::function<void(int64_t, int64_t, int64_t)>& body) {
+  if (threads <= 0) threads = default_threads();
+  threads = std::min(threads, kMaxShares);
+  Share shares[kMaxShares];
+  for (int share = 0; share < threads; ++share) shares[share].fill(count);
+  run_parallel(threads, threads, [&](int64_t own) {
+    for (int64_t i = 0; i < threads; ++i) {
+      const int64_t share = (own + i) % threads;
+      for (;;) {
+        const Share::Part part = i == 0 ? shares[share].take_front(least) : shares[share].take_back(least);
+        if (part.begin == part.end) break;
+        body(share, part.begin, part.end);
+      }
+    }
+  });
 }
 
 ThreadLimit::ThreadLimit(int threads) : before_(default_threads()) {

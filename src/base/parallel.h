@@ -21,12 +21,26 @@ void parallel_blocks(int threads, int64_t count, int64_t block, const Body& body
                [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); });
 }
 
+// Calls body(share, begin, end) for parts of [0, count) of each share; there are as many shares as threads, at most
+// kMaxShares. A thread goes through its own share from front to back, so that it reads memory in long runs, in parts
+// that become smaller down to `least`; then it takes parts from the ends of the other shares.
+template <class Body>
+void parallel_shares(int threads, int64_t count, int64_t least, const Body& body);
+
+inline constexpr int kMaxShares = 128;
+
 void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>& body);
+void run_shares(int threads, int64_t count, int64_t least, const std::function<void(int64_t, int64_t, int64_t)>& body);
 
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body) {
   // By reference: a std::function would put a copy of a lambda that captures much on the heap, in every decode step.
   run_parallel(threads, count, std::cref(body));
+}
+
+template <class Body>
+void parallel_shares(int threads, int64_t count, int64_t least, const Body& body) {
+  run_shares(threads, count, least, std::cref(body));
 }
 
 // Limits the threads of libraries that run OpenMP regions of their own, as long as it lives and on the calling thread

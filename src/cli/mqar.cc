@@ -70,8 +70,8 @@ Sweep quick_sweep() {
   constexpr int64_t kSteps = 2500;
   Sweep sweep;
   sweep.models = {"dn", "pdn", "gdn", "pgdn"};
-  // As in the paper, every model gets the learning rate that suits it. Some seeds find recall late or not at all, so one
-  // would only show its luck; three still leave differences of ten points to chance.
+  // As in the paper, every model gets the learning rate that suits it. Some seeds find recall late or not at all, so
+  // one would only show its luck; three still leave differences of ten points to chance.
   sweep.d_models = {32};
   sweep.lrs = {5e-3, 1e-2};
   sweep.seeds = {0, 1, 2};

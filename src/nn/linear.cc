@@ -113,28 +113,33 @@ void linear_few(const Call& c) {
   const auto kernel = c.w.type == WeightType::kFloat32    ? matvec.f32
                       : c.w.type == WeightType::kBfloat16 ? matvec.bf16
                                                           : matvec.int8;
-  float* packed = take<float>(c.rows * simd::padded(c.w.in));
-  matvec.pack(c.rows, c.w.in, c.x, c.ldx, packed);
-  const simd::Matvec all{.rows = c.rows,
-                         .in = c.w.in,
-                         .x = packed,
-                         .w = c.w.data,
-                         .scale = c.w.scale,
-                         .bias = c.bias,
-                         .begin = 0,
-                         .end = c.w.out,
-                         .y = c.y,
-                         .ldy = c.ldy,
-                         .add = c.add};
-  // A few large blocks for each thread: each is several long streams, and a thread that is held up does less.
-  const int threads = c.threads > 0 ? c.threads : default_threads();
-  const int64_t work = c.w.out * c.w.in * (bytes_of(c.w.type) + c.rows - 1);
-  const int64_t blocks = threads == 1 ? 1 : std::clamp<int64_t>(work / kFewBytes, 1, 4 * threads);
-  parallel_blocks(threads, c.w.out, (c.w.out + blocks - 1) / blocks, [&](int64_t begin, int64_t end) {
-    simd::Matvec part = all;
-    part.begin = begin;
-    part.end = end;
-    kernel(part);
+  const float* packed = c.x;
+  if (c.rows > 1 || simd::padded(c.w.in) != c.w.in) {
+    float* copy = take<float>(c.rows * simd::padded(c.w.in));
+    matvec.pack(c.rows, c.w.in, c.x, c.ldx, copy);
+    packed = copy;
+  }
+  const int64_t row_bytes = std::max<int64_t>(1, c.w.in * (bytes_of(c.w.type) + c.rows - 1));
+  int threads = std::min(c.threads > 0 ? c.threads : default_threads(), kMaxShares);
+  threads = static_cast<int>(std::clamp<int64_t>(c.w.out * row_bytes / kFewBytes, 1, threads));
+  // A share is kMatvecRows runs through memory.
+  const int64_t run = (c.w.out + threads * simd::kMatvecRows - 1) / (threads * simd::kMatvecRows);
+  const int64_t least = threads == 1 ? run : kFewBytes / (row_bytes * simd::kMatvecRows) + 1;
+  parallel_shares(threads, run, least, [&](int64_t share, int64_t begin, int64_t end) {
+    const int64_t first = share * run * simd::kMatvecRows;
+    kernel({.rows = c.rows,
+            .in = c.w.in,
+            .x = packed,
+            .w = c.w.data,
+            .scale = c.w.scale,
+            .bias = c.bias,
+            .begin = first + begin,
+            .end = first + end,
+            .apart = run,
+            .out = c.w.out,
+            .y = c.y,
+            .ldy = c.ldy,
+            .add = c.add});
   });
 }
 

@@ -1,10 +1,7 @@
 #include "simd/bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdint>
 
-#include "base/arena.h"
 #include "base/parallel.h"
 #include "simd/kernels.h"
 
@@ -17,24 +14,16 @@ constexpr int64_t kPiece = kFloats / kPieces;
 
 }  // namespace
 
-double read_bandwidth(int threads, double seconds) {
-  Arena arena;
-  float* data = arena.take(kFloats);
-  float sums[kPieces];
-  parallel_for(threads, kPieces, [&](int64_t i) { std::fill_n(data + i * kPiece, kPiece, 1.0f); });
-
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  double elapsed = 0.0, bytes = 0.0;
-  bool right = true;
-  do {
-    parallel_for(threads, kPieces, [&](int64_t i) { sums[i] = kernels().matvec.sum(kPiece, data + i * kPiece); });
-    bytes += static_cast<double>(kFloats) * sizeof(float);
-    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
-    right = right && std::all_of(sums, sums + kPieces, [](float sum) { return sum > 0.0f; });
-  } while (elapsed < seconds);
-  // Using the sums keeps the loads alive.
-  return right ? bytes / elapsed * 1e-9 : 0.0;
+LargeArray::LargeArray(int threads) : data_(arena_.take(kFloats)), threads_(threads) {
+  parallel_for(threads_, kPieces, [&](int64_t i) { std::fill_n(data_ + i * kPiece, kPiece, 1.0f); });
 }
+
+bool LargeArray::read() const {
+  float sums[kPieces];
+  parallel_for(threads_, kPieces, [&](int64_t i) { sums[i] = kernels().matvec.sum(kPiece, data_ + i * kPiece); });
+  return std::all_of(sums, sums + kPieces, [](float sum) { return sum == static_cast<float>(kPiece); });
+}
+
+int64_t LargeArray::bytes() { return kFloats * static_cast<int64_t>(sizeof(float)); }
 
 }  // namespace deltanet::simd

@@ -22,9 +22,8 @@ using Vec = hn::Vec<D>;
 
 constexpr int64_t kLanes = HWY_LANES(float);
 
-// Rows of w and rows of x that are walked together. More weight rows would be more streams than prefetchers follow,
-// more rows of x would not stay in L1 beside the weights that pass through it.
-constexpr int kWeights = 4;
+// Rows of x that are walked together. More of them, or more than two rows of weights, would not stay in the first-level
+// cache beside the weights that pass through it.
 constexpr int kMaxRows = 3;
 constexpr int kUnroll = 4;  // vectors: up to a cache line of weights
 
@@ -56,32 +55,6 @@ struct Int8 {
 
 HWY_INLINE float sum_of(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 
-// The sums of kWeights vectors.
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void four_sums(const Vec* v, float* sums) {
-  for (int i = 0; i < kWeights; ++i) sums[i] = sum_of(v[i]);
-}
-#else
-template <class Tag>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> add_blocks(Tag, hn::Vec<Tag> v) {
-  if constexpr (hn::MaxLanes(Tag()) == 4) {
-    return v;
-  } else {
-    const hn::Half<Tag> half;
-    return add_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-
-// Transposes while adding: 13 operations where four separate sums take more than twice as many.
-HWY_INLINE void four_sums(const Vec* v, float* sums) {
-  const D d;
-  const Vec even = hn::Add(hn::InterleaveLower(d, v[0], v[2]), hn::InterleaveUpper(d, v[0], v[2]));
-  const Vec odd = hn::Add(hn::InterleaveLower(d, v[1], v[3]), hn::InterleaveUpper(d, v[1], v[3]));
-  const Vec all = hn::Add(hn::InterleaveLower(d, even, odd), hn::InterleaveUpper(d, even, odd));
-  hn::StoreU(add_blocks(d, all), hn::FixedTag<float, 4>(), sums);
-}
-#endif
-
 // A tile is kMaxRows rows of x; the last may have fewer. In a packed tile of R rows, vector i of row r is vector i R +
 // r, so that x is one stream: as they were, rows of 4 KiB would fight for one cache set.
 void pack(int64_t rows, int64_t in, const float* HWY_RESTRICT x, int64_t ldx, float* HWY_RESTRICT packed) {
@@ -100,32 +73,32 @@ void pack(int64_t rows, int64_t in, const float* HWY_RESTRICT x, int64_t ldx, fl
   }
 }
 
-// kRows rows of x from row `first` on times kCount weight rows: `out` and every `apart` rows further.
+// kRows rows of x from row `first` on times kCount weight rows: `out` and every p.apart rows further.
 template <class W, int kRows, int kCount>
-HWY_INLINE void tile(const Matvec& p, int64_t first, int64_t out, int64_t apart) {
+HWY_INLINE void tile(const Matvec& p, int64_t first, int64_t out) {
   using Lane = typename W::Lane;
   const D d;
-  const int64_t in = p.in, ldw = apart * in;
+  const int64_t in = p.in, ldw = p.apart * in;
   const Lane* HWY_RESTRICT w = static_cast<const Lane*>(p.w) + out * in;
   const float* HWY_RESTRICT x = p.x + first * padded(in);
 
-  Vec acc[kRows][kWeights];
+  Vec acc[kRows][kCount];
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kWeights; ++c) acc[r][c] = hn::Zero(d);
+    for (int c = 0; c < kCount; ++c) acc[r][c] = hn::Zero(d);
   }
   int64_t i = 0;
   for (; i + kUnroll * kLanes <= in; i += kUnroll * kLanes) {
     for (int u = 0; u < kUnroll; ++u, x += kRows * kLanes) {
       for (int c = 0; c < kCount; ++c) {
         const Vec w_at = W::load(w + c * ldw + i + u * kLanes);
-        for (int r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::Load(d, x + r * kLanes), w_at, acc[r][c]);
+        for (int r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::LoadU(d, x + r * kLanes), w_at, acc[r][c]);
       }
     }
   }
   for (; i + kLanes <= in; i += kLanes, x += kRows * kLanes) {
     for (int c = 0; c < kCount; ++c) {
       const Vec w_at = W::load(w + c * ldw + i);
-      for (int r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::Load(d, x + r * kLanes), w_at, acc[r][c]);
+      for (int r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::LoadU(d, x + r * kLanes), w_at, acc[r][c]);
     }
   }
   if (i < in) {
@@ -134,17 +107,15 @@ HWY_INLINE void tile(const Matvec& p, int64_t first, int64_t out, int64_t apart)
       HWY_ALIGN Lane copy[kLanes] = {};
       std::memcpy(copy, w + c * ldw + i, static_cast<size_t>(in - i) * sizeof(Lane));
       const Vec w_at = W::load(copy);
-      for (int r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::Load(d, x + r * kLanes), w_at, acc[r][c]);
+      for (int r = 0; r < kRows; ++r) acc[r][c] = hn::MulAdd(hn::LoadU(d, x + r * kLanes), w_at, acc[r][c]);
     }
   }
 
   for (int r = 0; r < kRows; ++r) {
-    float sums[kWeights];
-    four_sums(acc[r], sums);
     float* HWY_RESTRICT y = p.y + (first + r) * p.ldy;
     for (int c = 0; c < kCount; ++c) {
-      const int64_t o = out + c * apart;
-      float value = sums[c];
+      const int64_t o = out + c * p.apart;
+      float value = sum_of(acc[r][c]);
       if constexpr (W::kScaled) value *= p.scale[o];
       if (p.bias) value += p.bias[o];
       y[o] = p.add ? y[o] + value : value;
@@ -153,26 +124,25 @@ HWY_INLINE void tile(const Matvec& p, int64_t first, int64_t out, int64_t apart)
 }
 
 template <class W, int kCount, int kRows = kMaxRows>
-HWY_INLINE void last_rows(const Matvec& p, int64_t first, int64_t out, int64_t apart) {
-  if (p.rows - first == kRows) return tile<W, kRows, kCount>(p, first, out, apart);
-  if constexpr (kRows > 1) last_rows<W, kCount, kRows - 1>(p, first, out, apart);
+HWY_INLINE void last_rows(const Matvec& p, int64_t first, int64_t out) {
+  if (p.rows - first == kRows) return tile<W, kRows, kCount>(p, first, out);
+  if constexpr (kRows > 1) last_rows<W, kCount, kRows - 1>(p, first, out);
 }
 
 // All rows of x; the weights are in L1 for all tiles but the first.
 template <class W, int kCount>
-HWY_INLINE void all_rows(const Matvec& p, int64_t out, int64_t apart) {
+HWY_INLINE void all_rows(const Matvec& p, int64_t out) {
   int64_t first = 0;
-  for (; first + kMaxRows <= p.rows; first += kMaxRows) tile<W, kMaxRows, kCount>(p, first, out, apart);
-  last_rows<W, kCount>(p, first, out, apart);
+  for (; first + kMaxRows <= p.rows; first += kMaxRows) tile<W, kMaxRows, kCount>(p, first, out);
+  last_rows<W, kCount>(p, first, out);
 }
 
-// The weight rows that are walked together lie far apart: each is the front of one long stream, which is what hardware
-// prefetchers follow at full speed. Neighbouring rows would be streams that jump after every row.
 template <class W>
 void matvec(const Matvec& p) {
-  const int64_t apart = (p.end - p.begin) / kWeights;
-  for (int64_t out = p.begin; out < p.begin + apart; ++out) all_rows<W, kWeights>(p, out, apart);
-  for (int64_t out = p.begin + kWeights * apart; out < p.end; ++out) all_rows<W, 1>(p, out, 0);
+  static_assert(kMatvecRows == 2);
+  const int64_t both = std::clamp(p.out - p.apart, p.begin, p.end), one = std::clamp(p.out, p.begin, p.end);
+  for (int64_t out = p.begin; out < both; ++out) all_rows<W, 2>(p, out);
+  for (int64_t out = both; out < one; ++out) all_rows<W, 1>(p, out);
 }
 
 float sum(int64_t count, const float* x) {

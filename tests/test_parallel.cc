@@ -1,0 +1,43 @@
+#include "base/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+namespace deltanet {
+namespace {
+
+TEST(ParallelFor, VisitsEveryItemOnce) {
+  for (const int threads : {1, 2, 5}) {
+    std::vector<std::atomic<int>> visits(97);
+    parallel_for(threads, 97, [&](int64_t i) { ++visits[static_cast<std::size_t>(i)]; });
+    for (const auto& count : visits) EXPECT_EQ(count, 1);
+  }
+}
+
+TEST(ParallelShares, VisitsEveryItemOfEveryShareOnce) {
+  for (const int threads : {1, 2, 5}) {
+    for (const int64_t count : {0, 1, 7, 1000}) {
+      for (const int64_t least : {1, 3, 5000}) {
+        std::vector<std::atomic<int>> visits(static_cast<std::size_t>(threads * count));
+        parallel_shares(threads, count, least, [&](int64_t share, int64_t begin, int64_t end) {
+          EXPECT_LT(begin, end);
+          for (int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(share * count + i)];
+        });
+        for (const auto& times : visits) ASSERT_EQ(times, 1) << threads << " threads, " << count << " by " << least;
+      }
+    }
+  }
+}
+
+TEST(ParallelShares, ThrowsWhatTheBodyThrows) {
+  const auto fail = [](int64_t share, int64_t, int64_t) {
+    if (share == 1) throw std::runtime_error("share 1");
+  };
+  EXPECT_THROW(parallel_shares(2, 100, 1, fail), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace deltanet
