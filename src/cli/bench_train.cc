@@ -76,8 +76,8 @@ class Subject {
   }
 
   void step() {
-    std::fill(dmatrices_.begin(), dmatrices_.end(), 0.0f);
-    std::fill(dvectors_.begin(), dvectors_.end(), 0.0f);
+    set_zero(dmatrices_, threads_);
+    set_zero(dvectors_, threads_);
     const double loss = model_.loss_and_gradients(ids_, targets_, offsets_, 1.0f / static_cast<float>(ids_.size()),
                                                   settings_.recompute ? Keep::kRecompute : Keep::kAll,
                                                   dmatrices_.data(), dvectors_.data());

@@ -14,7 +14,7 @@
 namespace deltanet {
 namespace {
 
-constexpr int64_t kSegmentChunks = 8;
+constexpr int64_t kSegmentChunks = 16;
 constexpr int64_t kSegment = kSegmentChunks * kChunk;  // tokens between two kept states
 
 // What a value head keeps for the whole sequence.

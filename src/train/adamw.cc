@@ -1,5 +1,6 @@
 #include "train/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/parallel.h"
@@ -51,6 +52,11 @@ double squared_norm(const float* values, int64_t count, int threads) {
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;
+}
+
+void set_zero(std::vector<float>& values, int threads) {
+  parallel_blocks(threads, static_cast<int64_t>(values.size()), kBlock,
+                  [&](int64_t begin, int64_t end) { std::fill(values.begin() + begin, values.begin() + end, 0.0f); });
 }
 
 }  // namespace deltanet

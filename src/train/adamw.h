@@ -31,5 +31,6 @@ class AdamW {
 
 // Square of the Euclidean norm; not finite if any value is not. The same bits for any number of threads.
 double squared_norm(const float* values, int64_t count, int threads);
+void set_zero(std::vector<float>& values, int threads);
 
 }  // namespace deltanet

@@ -39,8 +39,8 @@ bool Learner::step(double lr, double clip) {
     adam_matrices_.step(weights_->matrices(), dmatrices_.data(), scale, lr, threads_);
     adam_vectors_.step(weights_->vectors(), dvectors_.data(), scale, lr, threads_);
   }
-  std::fill(dmatrices_.begin(), dmatrices_.end(), 0.0f);
-  std::fill(dvectors_.begin(), dvectors_.end(), 0.0f);
+  set_zero(dmatrices_, threads_);
+  set_zero(dvectors_, threads_);
   return finite;
 }
 

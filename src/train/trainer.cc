@@ -23,11 +23,6 @@ int64_t count_targets(const Batch& batch) {
   return std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != nn::kIgnoredLabel; });
 }
 
-void zero(std::vector<float>& values, int threads) {
-  parallel_blocks(threads, static_cast<int64_t>(values.size()), int64_t{1} << 18,
-                  [&](int64_t begin, int64_t end) { std::fill(values.begin() + begin, values.begin() + end, 0.0f); });
-}
-
 std::string text_of(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -103,8 +98,8 @@ double Trainer::accumulate_gradients(const BatchSource& data) {
   processes_.sum(&totals[1], 1);
   if (totals[1] == 0) throw Error("[train] data: a whole step has no token to predict");
 
-  zero(dmatrices_, threads_);
-  zero(dvectors_, threads_);
+  set_zero(dmatrices_, threads_);
+  set_zero(dvectors_, threads_);
   const auto scale = static_cast<float>(1.0 / totals[1]);
   const Keep keep = config_.recompute ? Keep::kRecompute : Keep::kAll;
   for (std::size_t i = 0; i < batches_.size(); ++i) {
