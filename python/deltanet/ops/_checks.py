@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .._core import Error
 
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _INTEGERS = (torch.int64, torch.int32)
 
 
@@ -17,7 +17,7 @@ def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None
         raise TypeError(f"{name}: given {type(tensor).__name__}; expected a tensor")
     if not tensor.is_cpu:
         raise ValueError(f"{name}: given a tensor on {tensor.device}; expected one on the CPU")
-    if tensor.dtype not in _FLOATS:
+    if tensor.dtype not in FLOATS:
         raise TypeError(f"{name}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16")
     if tensor.layout is not torch.strided:
         raise ValueError(f"{name}: given a tensor of layout {tensor.layout}; expected a dense one")

@@ -45,10 +45,10 @@ atexit.register(variant_of.cache_clear)  # torch outlives this module and would 
 
 def _state_shapes(variant, q, v, cu_seqlens):
     """Shapes of S_final and of the row's second state, or None."""
-    sequences = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    heads, width = q.shape[2], q.shape[3]
-    second = (sequences, heads, width, width)[: variant.state_rank] if variant.state else None
-    return (sequences, v.shape[2], width, v.shape[3]), second
+    B, _, H, K = q.shape
+    _, _, HV, V = v.shape
+    N = B if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    return (N, HV, K, V), (N, H, K, K)[: variant.state_rank] if variant.state else None
 
 
 def _thread_count(q, v):
@@ -68,29 +68,34 @@ def _initial(tensor, shape):
     return torch.zeros(shape, dtype=torch.float32) if tensor is None else tensor.to(torch.float32, copy=True)
 
 
+def _new(shape):
+    return torch.empty(*shape, dtype=torch.float32)  # PyTorch reads single numbers faster than a tuple
+
+
 def run_forward(tensors, cu_seqlens, row, l2norm, scale, x, eps, final_states):
     """o and, if asked for, S_final and the row's second state; None for what there is not."""
     variant = variant_of(row, l2norm, scale, x, eps)
     q, v = tensors[0], tensors[2]
+    B, T, _, _ = q.shape
     S_final = second = None
     if final_states:
         shape, second_shape = _state_shapes(variant, q, v, cu_seqlens)
-    if q.shape[0] == 0 or q.shape[1] == 0:  # nothing to read: states stay what they are
+    if B == 0 or T == 0:  # nothing to read: states stay what they are
         if final_states:
             S_final = _initial(tensors[INPUTS.index("S0")], shape)
             if second_shape:
                 second = _initial(tensors[INPUTS.index(STATES[variant.state])], second_shape)
         return v.new_empty(v.shape), S_final, second
-    o = torch.empty(v.shape, dtype=torch.float32)
+    o = _new(v.shape)
     if final_states:
-        S_final = torch.empty(shape, dtype=torch.float32)
-        second = torch.empty(second_shape, dtype=torch.float32) if second_shape else None
+        S_final = _new(shape)
+        second = _new(second_shape) if second_shape else None
     _core.torch_forward(
         variant.spec,
         _as_float32(tensors),
         _as_offsets(cu_seqlens),
         _outputs(variant, o, S_final, second),
-        q.shape[1] <= MOST_RECURRENT_TOKENS,
+        T <= MOST_RECURRENT_TOKENS,
         _thread_count(q, v),
     )
     return o if v.dtype is torch.float32 else o.to(v.dtype), S_final, second

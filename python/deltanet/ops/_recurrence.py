@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._core import Error
-from ._checks import check_offsets, check_rank, check_tensor
+from ._checks import FLOATS, check_offsets, check_rank, check_tensor
 from ._library import INPUTS, forward_op, run_forward, variant_of
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -58,13 +58,17 @@ def recurrence(
         *(a, b, kk, eta, S0, A0, P0, G0),
     )
     options = (row, l2norm, scale, x, eps)
-    _check(tensors, cu_seqlens, names)
+    simple = _is_simple(tensors, cu_seqlens)
+    if not simple:
+        _check(tensors, names)
+    if cu_seqlens is not None:
+        check_offsets(cu_seqlens)
     if torch.compiler.is_compiling():
         results = forward_op(*tensors, cu_seqlens, *options, final_states)
         has_second = final_states and results[2].shape[0] > 0
         return results[0], results[1] if final_states else None, results[2] if has_second else None
     try:
-        if _is_simple(tensors, cu_seqlens):
+        if simple:
             return run_forward(tensors, cu_seqlens, *options, final_states)  # spares the cost of the dispatcher
         o, S_final, second = forward_op(*tensors, cu_seqlens, *options, final_states)
     except Error as error:
@@ -72,26 +76,34 @@ def recurrence(
     return o, S_final if final_states else None, second if final_states and variant_of(*options).state else None
 
 
-def _check(tensors, cu_seqlens, names):
+def _is_simple(tensors, cu_seqlens):
+    """The common case, found in one pass: _check would find nothing, no gradient is wanted, the memory of the tensors
+    holds their numbers, and nobody else wants to see the operator: no tracing, no mode, no functional transform."""
+    if torch.compiler.is_compiling() or cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
+        return False
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and (
+            type(tensor) not in _PLAIN
+            or tensor.dtype not in FLOATS
+            or not tensor.is_cpu
+            or tensor.layout is not torch.strided
+            or tensor.is_neg()
+            or gradients
+            and tensor.requires_grad
+        ):
+            return False
+    if tensors[0].dim() != 4 or tensors[2].dim() != 4:
+        return False
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def _check(tensors, names):
     for name, tensor in zip(INPUTS, tensors):
         if tensor is not None:
             check_tensor(names.get(name, name), tensor)
     check_rank(names.get("q", "q"), tensors[0], "[B,T,H,K]")  # the sizes of results come from q and v
     check_rank(names.get("v", "v"), tensors[2], "[B,T,HV,V]")
-    if cu_seqlens is not None:
-        check_offsets(cu_seqlens)
-
-
-def _is_simple(tensors, cu_seqlens):
-    """No gradient is wanted, the memory of the tensors holds their numbers, and nobody else wants to see the operator:
-    no tracing, no mode, no functional transform."""
-    gradients = torch.is_grad_enabled()
-    for tensor in tensors:
-        if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_neg() or gradients and tensor.requires_grad):
-            return False
-    if cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
-        return False
-    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _in_words_of_caller(text, names):
