@@ -5,6 +5,7 @@ of decoding and of a training step.
 """
 
 import argparse
+import contextlib
 import statistics
 import time
 
@@ -45,18 +46,8 @@ def use_torch_functions():
             setattr(modeling_qwen3_next, name, function.__wrapped__)
 
 
-def measure(work, repeats):
-    """The result of work() and the median of its times in seconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = work()
-        times.append(time.perf_counter() - start)
-    return result, statistics.median(times)
-
-
-def run(model, ids, new_tokens, repeats):
-    """Logits, tokens and gradients, and the time of each."""
+def works(model, ids, new_tokens):
+    """What is measured: functions that return logits, tokens and gradients."""
 
     def prefill():
         with torch.no_grad():
@@ -72,7 +63,19 @@ def run(model, ids, new_tokens, repeats):
         model(ids, labels=ids, use_cache=False).loss.backward()
         return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
-    return [measure(prefill, repeats), measure(decode, 1), measure(train, repeats)]
+    return prefill, decode, train
+
+
+def measure(work, model, repeats):
+    """The results of work() and the medians of its seconds, without and with acceleration, by turns."""
+    results, seconds = [None, None], ([], [])
+    for _ in range(repeats):
+        for accelerated in (False, True):
+            with deltanet.accelerate_transformers(model) if accelerated else contextlib.nullcontext():
+                start = time.perf_counter()
+                results[accelerated] = work()
+                seconds[accelerated].append(time.perf_counter() - start)
+    return results, [statistics.median(times) for times in seconds]
 
 
 def main():
@@ -81,24 +84,22 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
 
     logging.set_verbosity_error()
     use_torch_functions()
     model = make_model(args.hidden_size, args.layers)
     ids = torch.randint(4096, (1, args.tokens), generator=torch.Generator().manual_seed(1))
-    theirs = run(model, ids, args.new_tokens, args.repeats)
-    with deltanet.accelerate_transformers(model):
-        ours = run(model, ids, args.new_tokens, args.repeats)
 
     print(f"{'':16}{'transformers':>14}{'accelerated':>14}{'ratio':>8}   difference")
-    names = f"prefill {args.tokens}", f"decode {args.new_tokens}", f"train {args.tokens}"
-    for name, (result, seconds), (expected, baseline) in zip(names, ours, theirs):
-        if name.startswith("decode"):
-            difference = f"{int((result != expected).sum())} tokens"
-        else:
+    for work, tokens in zip(works(model, ids, args.new_tokens), (args.tokens, args.new_tokens, args.tokens)):
+        (expected, result), (baseline, seconds) = measure(work, model, args.repeats)
+        if result.is_floating_point():
             difference = f"{float((result - expected).norm() / expected.norm()):.1e} of the norm"
+        else:
+            difference = f"{int((result != expected).sum())} tokens"
+        name = f"{work.__name__} {tokens}"
         print(f"{name:16}{baseline:13.3f}s{seconds:13.3f}s{baseline / seconds:7.1f}x   {difference}")
 
 

@@ -85,12 +85,10 @@ def causal_conv1d_fn(
 
 
 def causal_conv1d_update(hidden_states, conv_state, weight, bias=None, activation=None, **_):
-    """Decoding: [B,C,T] to [B,C,T], and conv_state [B,C,W], the last inputs, is updated in place."""
-    width = weight.shape[-1]
-    inputs = torch.cat([conv_state, hidden_states.to(conv_state.dtype)], dim=-1)
-    conv_state.copy_(inputs[..., -conv_state.shape[-1] :])
-    windows = inputs[..., -(width + hidden_states.shape[-1] - 1) :].unfold(-1, width, 1)  # [B,C,T,W]
-    y = (windows * weight[:, None, :]).sum(-1)
+    """One token of decoding: [B,C,1] to [B,C,1], and conv_state [B,C,W], the last inputs, is updated in place."""
+    window = torch.cat([conv_state[..., 1:], hidden_states], dim=-1)
+    conv_state.copy_(window)
+    y = (window * weight).sum(-1, keepdim=True)
     if bias is not None:
         y = y + bias[:, None]
     if activation in ("silu", "swish"):

@@ -101,8 +101,8 @@ def test_numbers_that_are_not_in_memory_yet():
     assert negated.is_neg()
     assert torch.equal(ops.recurrence("gdn", **{**tensors, "q": negated})[0], expected)
     zeros = torch._efficientzerotensor(tensors["v"].shape)
-    with pytest.raises(ValueError, match="v: given a tensor without memory"):
-        ops.recurrence("gdn", **{**tensors, "v": zeros})
+    o, S_final, _ = ops.recurrence("gdn", **{**tensors, "v": zeros, "S0": None}, final_states=True)
+    assert float(o.abs().sum()) == float(S_final.abs().sum()) == 0
     with pytest.raises(ValueError, match="v: given a tensor of layout torch.sparse_coo"):
         ops.recurrence("gdn", **{**tensors, "v": tensors["v"].to_sparse()})
 
@@ -207,6 +207,9 @@ def test_inputs_changed_in_place_before_backward_are_noticed():
     "change, kind, text",
     [
         (dict(k="k"), TypeError, r"k: given str; expected a tensor"),
+        (dict(q=None), TypeError, r"q: given NoneType; expected a tensor"),
+        (dict(k=None), deltanet.Error, r"k: is missing; expected \[B,T,H,K\]"),
+        (dict(v=None), TypeError, r"v: given NoneType; expected a tensor"),
         (dict(v=torch.zeros(2, 37, 4, 20, device="meta")), ValueError, r"v: given a tensor on meta; expected .* CPU"),
         (
             dict(g=torch.zeros(2, 37, 4, dtype=torch.float64)),

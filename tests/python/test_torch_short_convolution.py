@@ -63,6 +63,22 @@ def test_values_and_gradients(options, activation):
         assert wanted.numel() == 0 or error(actual, wanted) < 1e-5
 
 
+def test_without_gradients_it_gives_the_same():
+    arguments = make()
+    expected = ops.short_convolution(*arguments, output_final_state=True)
+    with torch.no_grad():
+        given = ops.short_convolution(*arguments, output_final_state=True)
+    assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip(given, expected))
+
+
+def test_numbers_that_are_not_in_memory_yet():
+    x, weight = (tensor.detach() for tensor in make()[:2])
+    negated = torch.complex(x, -x).conj().imag  # only marked as negative
+    assert negated.is_neg()
+    assert torch.equal(ops.short_convolution(negated, weight)[0], ops.short_convolution(x, weight)[0])
+    assert float(ops.short_convolution(torch._efficientzerotensor(x.shape), weight)[0].abs().sum()) == 0
+
+
 def test_packed_sequences_are_apart():
     x, weight, bias, activation, _ = make(B=1, T=30)
     offsets = [0, 1, 1, 12, 30]

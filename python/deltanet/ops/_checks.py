@@ -7,8 +7,9 @@ from torch import Tensor
 
 from .._core import Error
 
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _INTEGERS = (torch.int64, torch.int32)
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None, axes: str = "") -> None:
@@ -17,7 +18,7 @@ def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None
         raise TypeError(f"{name}: given {type(tensor).__name__}; expected a tensor")
     if not tensor.is_cpu:
         raise ValueError(f"{name}: given a tensor on {tensor.device}; expected one on the CPU")
-    if tensor.dtype not in FLOATS:
+    if tensor.dtype not in _FLOATS:
         raise TypeError(f"{name}: given a tensor of {tensor.dtype}; expected float32, bfloat16 or float16")
     if tensor.layout is not torch.strided:
         raise ValueError(f"{name}: given a tensor of layout {tensor.layout}; expected a dense one")
@@ -48,3 +49,25 @@ def check_offsets(cu_seqlens: Tensor) -> None:
         raise ValueError(f"cu_seqlens: given a tensor on {cu_seqlens.device}; expected one on the CPU")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 2:
         raise Error(f"cu_seqlens: given shape {list(cu_seqlens.shape)}; expected [N+1] with at least one sequence")
+
+
+def is_simple(tensors, cu_seqlens) -> bool:
+    """The common case, found in one pass over the tensors that are not None: check_tensor would find nothing, no
+    gradient is wanted, the memory holds the numbers, and nobody else wants to see an operator: no tracing, no mode, no
+    functional transform. Then a kernel can be called without the dispatcher, at half the cost of a call."""
+    if torch.compiler.is_compiling() or cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
+        return False
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if tensor is not None and (
+            type(tensor) not in _PLAIN
+            or tensor.dtype not in _FLOATS
+            or not tensor.is_cpu
+            or tensor.layout is not torch.strided
+            or tensor.is_neg()
+            or tensor._is_zerotensor()
+            or gradients
+            and tensor.requires_grad
+        ):
+            return False
+    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from .._core import Error
-from ._checks import FLOATS, check_offsets, check_rank, check_tensor
+from ._checks import check_offsets, check_rank, check_tensor, is_simple
 from ._library import INPUTS, forward_op, run_forward, variant_of
-
-_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def recurrence(
@@ -58,7 +56,7 @@ def recurrence(
         *(a, b, kk, eta, S0, A0, P0, G0),
     )
     options = (row, l2norm, scale, x, eps)
-    simple = _is_simple(tensors, cu_seqlens)
+    simple = is_simple(tensors, cu_seqlens) and q is not None and v is not None and q.dim() == v.dim() == 4
     if not simple:
         _check(tensors, names)
     if cu_seqlens is not None:
@@ -74,28 +72,6 @@ def recurrence(
     except Error as error:
         raise Error(_in_words_of_caller(str(error), names)) from None
     return o, S_final if final_states else None, second if final_states and variant_of(*options).state else None
-
-
-def _is_simple(tensors, cu_seqlens):
-    """The common case, found in one pass: _check would find nothing, no gradient is wanted, the memory of the tensors
-    holds their numbers, and nobody else wants to see the operator: no tracing, no mode, no functional transform."""
-    if torch.compiler.is_compiling() or cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
-        return False
-    gradients = torch.is_grad_enabled()
-    for tensor in tensors:
-        if tensor is not None and (
-            type(tensor) not in _PLAIN
-            or tensor.dtype not in FLOATS
-            or not tensor.is_cpu
-            or tensor.layout is not torch.strided
-            or tensor.is_neg()
-            or gradients
-            and tensor.requires_grad
-        ):
-            return False
-    if tensors[0].dim() != 4 or tensors[2].dim() != 4:
-        return False
-    return torch._C._len_torch_dispatch_stack() == 0 and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def _check(tensors, names):
