@@ -12,7 +12,7 @@ GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")  # a test of an earlier file may have imported it
 def our_models():
     """Some tests import flash-linear-attention, whose models of the same types need a GPU."""
     if "fla" in sys.modules:

@@ -150,3 +150,10 @@ def test_gradients_of_gradients_are_refused():
     (dx,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     with pytest.raises(NotImplementedError, match="create_graph"):
         dx.sum().backward()
+
+
+def test_tensors_without_memory_are_refused():
+    freed = torch.randn(1, 5, 3)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="x: given a tensor without memory"):
+        ops.short_convolution(freed, torch.randn(3, 4))

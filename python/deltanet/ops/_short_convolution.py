@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._core import Error
 from ._checks import check_offsets, check_rank, check_tensor, is_simple
 from ._library import no_second_gradient
 
@@ -62,8 +63,16 @@ def _check(tensors, cu_seqlens):
 # ---- kernels
 
 
-def _dense(tensor):
-    return None if tensor is None else tensor.float().contiguous()
+_NAMES = "x", "weight", "bias", "initial_state"
+
+
+def _dense(name, tensor):
+    if tensor is None:
+        return None
+    tensor = tensor.float().contiguous()
+    if tensor.data_ptr() == 0 and tensor.numel() > 0:
+        raise Error(f"{name}: given a tensor without memory; expected an ordinary one")
+    return tensor
 
 
 def _addresses(*tensors):
@@ -85,7 +94,7 @@ def _offsets(cu_seqlens):
 
 
 def _forward(x, weight, bias, initial, cu_seqlens, silu, final_state):
-    inputs = [_dense(tensor) for tensor in (x, weight, bias, initial)]
+    inputs = [_dense(name, tensor) for name, tensor in zip(_NAMES, (x, weight, bias, initial))]
     y = torch.empty(x.shape)
     final = torch.empty(_state_shape(x, weight, cu_seqlens) if final_state else 0)
     _core.short_conv_forward(
@@ -101,8 +110,8 @@ def _forward(x, weight, bias, initial, cu_seqlens, silu, final_state):
 
 def _backward(x, weight, bias, initial, cu_seqlens, silu, dy, dfinal):
     given = (x, weight, bias, initial)
-    inputs = [_dense(tensor) for tensor in given]
-    upstream = [_dense(dy), _dense(dfinal)]
+    inputs = [_dense(name, tensor) for name, tensor in zip(_NAMES, given)]
+    upstream = [_dense("dy", dy), _dense("dfinal", dfinal)]
     grads = [None if tensor is None else torch.empty(tensor.shape) for tensor in given]
     _core.short_conv_backward(
         _addresses(*inputs),
