@@ -104,7 +104,7 @@ void run_shares(int threads, int64_t count, int64_t least, const std::function<v
   threads = std::min(threads, kMaxShares);
   Share shares[kMaxShares];
   for (int share = 0; share < threads; ++share) shares[share].fill(count);
-  run_parallel(threads, threads, [&](int64_t own) {
+  parallel_for(threads, threads, [&](int64_t own) {
     for (int64_t i = 0; i < threads; ++i) {
       const int64_t share = (own + i) % threads;
       for (;;) {
