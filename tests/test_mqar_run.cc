@@ -63,7 +63,9 @@ TEST(MqarRun, QuickOneIsValid) {
     EXPECT_NO_THROW(mqar_config(run));
     EXPECT_GE(mqar_steps(run), steps);
     EXPECT_LE(mqar_steps(run), steps + 2);
+    EXPECT_DOUBLE_EQ(mqar_config(run).initializer_range, 1 / std::sqrt(static_cast<double>(run.d_model)));
   }
+  EXPECT_DOUBLE_EQ(mqar_config(MqarRun{}).initializer_range, 0.02);
   MqarRun run = tiny_run("gdn");
   run.more_tests = {{{64, 8}, 10}};
   EXPECT_NE(error_of([&] { mqar_config(run); }).find("vocabulary 16"), std::string::npos);
@@ -96,6 +98,9 @@ TEST(MqarRun, WrongSettingsAreRefused) {
   run = tiny_run("gdn");
   run.lr = 0;
   EXPECT_NE(error_of([&] { run_mqar(run); }).find("lr"), std::string::npos);
+  run = tiny_run("gdn");
+  run.initializer_range = -1;
+  EXPECT_NE(error_of([&] { run_mqar(run); }).find("initializer_range"), std::string::npos);
   run = tiny_run("gdn");
   run.train = {};
   EXPECT_NE(error_of([&] { run_mqar(run); }).find("tasks"), std::string::npos);

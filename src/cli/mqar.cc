@@ -67,14 +67,14 @@ Sweep paper_sweep() {
 }
 
 Sweep quick_sweep() {
-  constexpr int64_t kSteps = 2500;
+  constexpr int64_t kSteps = 2000;
   Sweep sweep;
   sweep.models = {"dn", "pdn", "gdn", "pgdn"};
-  // As in the paper, every model gets the learning rate that suits it. Some seeds find recall late or not at all, so
-  // one would only show its luck; three still leave differences of ten points to chance.
+  // Seeds differ by ten points and more, and single ones do not find recall at all, so the time goes into many of them
+  // instead of into learning rates. Six do not tell the models apart.
   sweep.d_models = {32};
-  sweep.lrs = {5e-3, 1e-2};
-  sweep.seeds = {0, 1, 2};
+  sweep.lrs = {1e-2};
+  sweep.seeds = {0, 1, 2, 3, 4, 5};
   sweep.examples = 32000;
   sweep.base = quick_mqar_run(kSteps);
   return sweep;

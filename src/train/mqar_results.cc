@@ -54,6 +54,7 @@ Json settings_json(const MqarRun& run) {
           {"batch", run.batch},
           {"validations", run.validations},
           {"weight_decay", run.weight_decay},
+          {"initializer_range", run.initializer_range},
           {"stop_accuracy", run.stop_accuracy}};
 }
 
@@ -75,6 +76,7 @@ MqarRun run_from(const Json& json) {
   run.batch = json.at("batch");
   run.validations = json.at("validations");
   run.weight_decay = json.at("weight_decay");
+  run.initializer_range = json.at("initializer_range");
   run.stop_accuracy = json.at("stop_accuracy");
   return run;
 }

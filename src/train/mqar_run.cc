@@ -107,6 +107,9 @@ void check(const MqarRun& run) {
   }
   if (run.epochs < 1 || run.batch < 1 || run.validations < 1) fail("epochs, batch, validations: expected at least 1");
   if (!(run.lr > 0) || !std::isfinite(run.lr)) fail("lr: given " + std::to_string(run.lr) + "; expected above 0");
+  if (!(run.initializer_range >= 0) || !std::isfinite(run.initializer_range)) {
+    fail("initializer_range: given " + std::to_string(run.initializer_range) + "; expected 0 or more");
+  }
   if (run.d_model < 1 || run.layers < 1 || run.heads < 1 || run.d_model % run.heads != 0) {
     fail("d_model: given " + std::to_string(run.d_model) + "; expected a multiple of the heads, " +
          std::to_string(run.heads));
@@ -128,6 +131,8 @@ Config mqar_config(const MqarRun& run) {
   config.head_dim = config.head_v_dim = run.d_model / run.heads;
   config.intermediate_size = (run.d_model * 8 / 3 + 63) / 64 * 64;
   config.vocab_size = run.options.vocab_size;
+  config.initializer_range =
+      run.initializer_range > 0 ? run.initializer_range : 1 / std::sqrt(static_cast<double>(run.d_model));
   config.bos_token_id.reset();
   config.eos_token_id.reset();
   for (AttentionConfig& attention : config.attention) {
@@ -144,6 +149,8 @@ MqarRun quick_mqar_run(int64_t steps) {
   run.batch = 32;
   run.epochs = 1;
   run.validations = 10;
+  // 0.02 suits widths of a thousand. In a model of 32 it makes every projection and convolution nearly nothing.
+  run.initializer_range = 0;
   run.options = {.vocab_size = 128, .filler = MqarFiller::kZeros};
   // Mostly short ones, as in the paper's mix: recall is found there first, and then carries over to the longer ones.
   const int64_t longer = std::max<int64_t>(1, steps / 5), short_ones = std::max<int64_t>(1, steps - 2 * longer);

@@ -23,6 +23,7 @@ struct MqarRun {
   int64_t epochs = 32, batch = 256;
   int64_t validations = 32;  // spread evenly over the steps
   double weight_decay = 0.1, stop_accuracy = 0.99;
+  double initializer_range = 0.02;  // standard deviation of the first weights; 0: d_model^-1/2
 };
 
 struct MqarProgress {
