@@ -67,13 +67,13 @@ Sweep paper_sweep() {
 }
 
 Sweep quick_sweep() {
-  constexpr int64_t kSteps = 2000;
+  constexpr int64_t kSteps = 3000;
   Sweep sweep;
   sweep.models = {"dn", "pdn", "gdn", "pgdn"};
-  // Seeds differ by ten points and more, and single ones do not find recall at all, so the time goes into many of them
-  // instead of into learning rates. Six do not tell the models apart.
+  // Seeds differ by ten points, so the time goes into many of them instead of into learning rates. At this one no run
+  // stayed without recall; higher ones leave that to the seed.
   sweep.d_models = {32};
-  sweep.lrs = {1e-2};
+  sweep.lrs = {5e-3};
   sweep.seeds = {0, 1, 2, 3, 4, 5};
   sweep.examples = 32000;
   sweep.base = quick_mqar_run(kSteps);

@@ -145,7 +145,7 @@ Config mqar_config(const MqarRun& run) {
 
 MqarRun quick_mqar_run(int64_t steps) {
   MqarRun run;
-  run.lr = 1e-2;
+  run.lr = 5e-3;
   run.batch = 32;
   run.epochs = 1;
   run.validations = 10;

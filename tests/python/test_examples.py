@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 # Script: the module it needs, arguments, what it prints.
 EXAMPLES = {
     "drop_in_operator.py": ("torch", ["--length", "96", "--heads", "2", "--dim", "32"], "times as fast"),
-    "evaluate.py": ("lm_eval", ["--steps", "2", "--out", "tasks"], "capitals_written"),
+    "evaluate_model.py": ("lm_eval", ["--steps", "2", "--out", "tasks"], "capitals_written"),
     "plot_training.py": ("matplotlib", ["--steps", "3", "--out", "runs"], "wrote runs/losses.png"),
 }
 WITH_NUMBERS = {"accelerate_qwen3_next.py", "train_hf.py"}  # functions of their own below
