@@ -1,7 +1,7 @@
 """Evaluates a model with lm-evaluation-harness on tasks from local files: no hub, no network.
 
-    python examples/evaluate_model.py                                        # trains a tiny model on a few facts first
-    python examples/evaluate_model.py --model DIR --questions arc_easy.jsonl # a checkpoint, on questions in the form of ARC
+    python examples/evaluate_model.py                                         # trains a tiny model on a few facts
+    python examples/evaluate_model.py --model DIR --questions arc_easy.jsonl  # a checkpoint, on questions like ARC's
 
 Without --questions there are three tasks about capitals: multiple choice (acc), perplexity of the text, and answers
 that the model writes itself. Each is a YAML file and a JSONL file, which this script writes to --out; the same files

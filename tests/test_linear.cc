@@ -233,6 +233,16 @@ TEST(LinearBlocks, ManyOutputsEqualReference) {
   ASSERT_NO_FATAL_FAILURE(check_backward_input(WeightType::kBfloat16, 20, 110000, 11, {true, true, 2}));
 }
 
+// Shares without rows, and shares of one.
+TEST(LinearShares, MoreThreadsThanRowsEqualReference) {
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+    for (const int64_t out : {1, 3, 7, 9, 17}) {
+      ASSERT_NO_FATAL_FAILURE(check_forward(type, 1, out, 100000, {true, true, 8}));
+      ASSERT_NO_FATAL_FAILURE(check_forward(type, 2, out, 100000, {false, false, 8}));
+    }
+  }
+}
+
 class Targets : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(simd::select_target(GetParam())); }

@@ -32,6 +32,17 @@ TEST(ParallelShares, VisitsEveryItemOfEveryShareOnce) {
   }
 }
 
+TEST(ParallelShares, AreAtMostSoMany) {
+  std::atomic<int64_t> items{0}, last{0};
+  parallel_shares(kMaxShares + 5, 10, 1, [&](int64_t share, int64_t begin, int64_t end) {
+    items += end - begin;
+    for (int64_t seen = last; seen < share && !last.compare_exchange_weak(seen, share);) {
+    }
+  });
+  EXPECT_EQ(items, kMaxShares * 10);
+  EXPECT_EQ(last, kMaxShares - 1);
+}
+
 TEST(ParallelShares, ThrowsWhatTheBodyThrows) {
   const auto fail = [](int64_t share, int64_t, int64_t) {
     if (share == 1) throw std::runtime_error("share 1");

@@ -85,10 +85,18 @@ def causal_conv1d_fn(
 
 
 def causal_conv1d_update(hidden_states, conv_state, weight, bias=None, activation=None, **_):
-    """One token of decoding: [B,C,1] to [B,C,1], and conv_state [B,C,W], the last inputs, is updated in place."""
-    window = torch.cat([conv_state[..., 1:], hidden_states], dim=-1)
-    conv_state.copy_(window)
-    y = (window * weight).sum(-1, keepdim=True)
+    """Decoding: [B,C,T] to [B,C,T], mostly one token, and conv_state [B,C,W], the last inputs, is updated in place."""
+    width, tokens = weight.shape[-1], hidden_states.shape[-1]
+    if tokens == 1 and conv_state.shape[-1] == width:
+        window = torch.cat([conv_state[..., 1:], hidden_states], dim=-1)
+        conv_state.copy_(window)
+        y = (window * weight).sum(-1, keepdim=True)
+    else:  # a cache that records the past keeps more, or has not seen as much yet
+        inputs = torch.cat([conv_state, hidden_states], dim=-1)
+        conv_state.copy_(inputs[..., -conv_state.shape[-1] :])
+        inputs = torch.nn.functional.pad(inputs, (max(0, width - 1 + tokens - inputs.shape[-1]), 0))
+        windows = inputs[..., -(width - 1 + tokens) :].unfold(-1, width, 1)
+        y = (windows * weight[:, None]).sum(-1)
     if bias is not None:
         y = y + bias[:, None]
     if activation in ("silu", "swish"):

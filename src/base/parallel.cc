@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -102,6 +103,11 @@ void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>
 void run_shares(int threads, int64_t count, int64_t least, const std::function<void(int64_t, int64_t, int64_t)>& body) {
   if (threads <= 0) threads = default_threads();
   threads = std::min(threads, kMaxShares);
+  assert(count >= 0 && count <= 0xffffffff && least >= 1);
+  if (threads == 1) {
+    if (count > 0) body(0, 0, count);
+    return;
+  }
   Share shares[kMaxShares];
   for (int share = 0; share < threads; ++share) shares[share].fill(count);
   parallel_for(threads, threads, [&](int64_t own) {

@@ -23,7 +23,8 @@ void parallel_blocks(int threads, int64_t count, int64_t block, const Body& body
 
 // Calls body(share, begin, end) for parts of [0, count) of each share; there are as many shares as threads, at most
 // kMaxShares. A thread goes through its own share from front to back, so that it reads memory in long runs, in parts
-// that become smaller down to `least`; then it takes parts from the ends of the other shares.
+// that become smaller down to `least`; then it takes parts from the ends of the other shares. `count` is below 2^32,
+// `least` at least 1.
 template <class Body>
 void parallel_shares(int threads, int64_t count, int64_t least, const Body& body);
 

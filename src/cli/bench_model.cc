@@ -175,7 +175,8 @@ class ModelBench {
     const std::vector<int32_t> ids = random_ids(settings_.steps, layout_->config().vocab_size);
     std::vector<float> logits(static_cast<std::size_t>(layout_->config().vocab_size));
     int step = 0;
-    std::vector<std::function<void()>> candidates = {[&] { array.read(); }};
+    bool right = true;
+    std::vector<std::function<void()>> candidates = {[&] { right = array.read() && right; }};
     for (std::size_t i = 0; i < std::size(types); ++i) {
       candidates.push_back([&, i] {
         models[i]->next_logits({ids.data() + step, 1}, offsets, &states[i], logits.data());
@@ -185,6 +186,8 @@ class ModelBench {
       step = round;
       progress_.show(fmt::format("decoding, token {} of {} ...", round + 1, settings_.steps));
     });
+
+    if (!right) throw Error("[bench model] memory: what was read is not what was written");
 
     const auto rates = [](const std::vector<double>& of, int64_t bytes) {
       std::vector<double> rate;

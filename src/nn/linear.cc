@@ -124,7 +124,7 @@ void linear_few(const Call& c) {
   threads = static_cast<int>(std::clamp<int64_t>(c.w.out * row_bytes / kFewBytes, 1, threads));
   // A share is kMatvecRows runs through memory.
   const int64_t run = (c.w.out + threads * simd::kMatvecRows - 1) / (threads * simd::kMatvecRows);
-  const int64_t least = threads == 1 ? run : kFewBytes / (row_bytes * simd::kMatvecRows) + 1;
+  const int64_t least = kFewBytes / (row_bytes * simd::kMatvecRows) + 1;
   parallel_shares(threads, run, least, [&](int64_t share, int64_t begin, int64_t end) {
     const int64_t first = share * run * simd::kMatvecRows;
     kernel({.rows = c.rows,

@@ -14,7 +14,7 @@
 
 namespace deltanet::nn {
 
-// y [rows,out] = x W^T + bias (or null), or added to y.
+// y [rows,out] = x W^T + bias (or null), or added to y. y must not overlap x.
 void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
             bool add, int threads);
 

@@ -12,7 +12,7 @@ class LargeArray {
   explicit LargeArray(int threads);  // 0: default_threads()
 
   // One pass on all threads. Returns whether the values were as written, which keeps the loads alive.
-  bool read() const;
+  [[nodiscard]] bool read() const;
 
   static int64_t bytes();
 

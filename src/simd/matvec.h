@@ -6,20 +6,19 @@
 
 namespace deltanet::simd {
 
-// y[r][o] = scale_o (x[r] . w[o]) + bias_o, or added to y, for the weight rows o in [begin, end) of w [out][in].
-// Nothing needs alignment or padding.
-// Rows of w that are walked together.
-inline constexpr int kMatvecRows = 2;
+inline constexpr int kMatvecRows = 2;  // rows of w that are walked together
 
+// y[r][o] = scale_o (x[r] . w[o]) + bias_o, or added to y, for some of the rows o of w [out][in]. Nothing needs
+// alignment or padding; y must not overlap x.
 struct Matvec {
   int64_t rows, in;    // of x
   const float* x;      // [rows][in], packed; one row with in = padded(in) is so as it is
   const void* w;       // [out][in]: float, bfloat16 or int8, dense
   const float* scale;  // [out], int8 only
   const float* bias;   // [out] or null
-  // Rows of w: those below `out` of begin, begin + 1, ... end - 1 and of as many from begin + apart, begin + 2 apart,
-  // ... on. They lie far apart because each is the front of a long run through memory, which is what hardware
-  // prefetchers follow at full speed. Neighbouring rows would be runs that jump after every row.
+  // The rows o and o + apart for o in [begin, end), as far as they are below `out`. They lie far apart because each is
+  // the front of a long run through memory, which is what hardware prefetchers follow at full speed. Neighbouring rows
+  // would be runs that jump after every row.
   int64_t begin, end, apart, out;
   float* y;  // [rows][out]
   int64_t ldy;

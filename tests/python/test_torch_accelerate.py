@@ -231,3 +231,16 @@ def test_other_models_are_refused():
         deltanet.accelerate_transformers(torch.nn.Linear(2, 2))
     with pytest.raises(TypeError, match="model: given SimpleNamespace"):
         deltanet.accelerate_transformers(SimpleNamespace())
+
+
+@pytest.mark.parametrize("width, kept, tokens", [(4, 4, 1), (4, 7, 1), (4, 2, 1), (4, 1, 1), (4, 4, 3)])
+def test_convolution_of_a_step(width, kept, tokens):
+    """Caches usually keep as many inputs as the convolution is wide; some keep more, or have not seen as many."""
+    from deltanet._transformers_functions import causal_conv1d_update
+
+    state, x, weight, bias = torch.randn(2, 5, kept), torch.randn(2, 5, tokens), torch.randn(5, width), torch.randn(5)
+    inputs = torch.cat([torch.zeros(2, 5, width), state, x], dim=-1)
+    expected = torch.nn.functional.conv1d(inputs, weight[:, None], bias, groups=5)[..., -tokens:]
+    actual = causal_conv1d_update(x, state, weight, bias, "silu")
+    torch.testing.assert_close(actual, torch.nn.functional.silu(expected))
+    assert torch.equal(state, inputs[..., -kept:])

@@ -103,10 +103,11 @@ def test_numbers_that_are_not_in_memory_yet():
     zeros = torch._efficientzerotensor(tensors["v"].shape)
     o, S_final, _ = ops.recurrence("gdn", **{**tensors, "v": zeros, "S0": None}, final_states=True)
     assert float(o.abs().sum()) == float(S_final.abs().sum()) == 0
-    freed = tensors["v"].clone()
-    freed.untyped_storage().resize_(0)
-    with pytest.raises(ValueError, match="v: given a tensor without memory"):
-        ops.recurrence("gdn", **{**tensors, "v": freed})
+    for dtype in (torch.float32, torch.bfloat16):
+        freed = tensors["v"].to(dtype, copy=True)
+        freed.untyped_storage().resize_(0)
+        with pytest.raises(ValueError, match="v: given a tensor without memory"):
+            ops.recurrence("gdn", **{**tensors, "v": freed})
     with pytest.raises(ValueError, match="v: given a tensor of layout torch.sparse_coo"):
         ops.recurrence("gdn", **{**tensors, "v": tensors["v"].to_sparse()})
 

@@ -152,8 +152,30 @@ def test_gradients_of_gradients_are_refused():
         dx.sum().backward()
 
 
-def test_tensors_without_memory_are_refused():
-    freed = torch.randn(1, 5, 3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_without_memory_are_refused(dtype):
+    freed = torch.randn(1, 5, 3, dtype=dtype)
     freed.untyped_storage().resize_(0)
     with pytest.raises(ValueError, match="x: given a tensor without memory"):
         ops.short_convolution(freed, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_the_default_type_changes_nothing(default):
+    x, weight, state = torch.randn(1, 500, 64), torch.randn(64, 4), torch.randn(1, 3, 64)
+    expected, expected_state = ops.short_convolution(x, weight, initial_state=state, output_final_state=True)
+    torch.set_default_dtype(default)
+    try:
+        y, final = ops.short_convolution(x, weight, initial_state=state, output_final_state=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert y.dtype == final.dtype == torch.float32
+    assert torch.equal(y, expected) and torch.equal(final, expected_state)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_trace_holds_the_operator():
+    weight = torch.randn(3, 4)
+    traced = torch.jit.trace(lambda x: ops.short_convolution(x, weight)[0], torch.randn(1, 5, 3))
+    x = torch.randn(1, 5, 3)
+    assert torch.equal(traced(x), ops.short_convolution(x, weight)[0])

@@ -51,11 +51,20 @@ def check_offsets(cu_seqlens: Tensor) -> None:
         raise Error(f"cu_seqlens: given shape {list(cu_seqlens.shape)}; expected [N+1] with at least one sequence")
 
 
+def with_memory(tensor: Tensor, name: str) -> Tensor:
+    """The tensor; an error where its storage was freed. PyTorch itself would read address 0."""
+    if tensor.numel() > 0 and tensor.untyped_storage().data_ptr() == 0:
+        raise Error(f"{name}: given a tensor without memory; expected an ordinary one")
+    return tensor
+
+
 def is_simple(tensors, cu_seqlens) -> bool:
     """The common case, found in one pass over the tensors that are not None: check_tensor would find nothing, no
     gradient is wanted, the memory holds the numbers, and nobody else wants to see an operator: no tracing, no mode, no
     functional transform. Then a kernel can be called without the dispatcher, at half the cost of a call."""
-    if torch.compiler.is_compiling() or cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        return False
+    if cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
         return False
     gradients = torch.is_grad_enabled()
     for tensor in tensors:

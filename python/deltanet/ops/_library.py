@@ -12,8 +12,10 @@ import functools
 import torch
 
 from .. import _core
+from ._checks import with_memory
 
 INPUTS = _core.INPUT_NAMES
+UPSTREAM = [f"d{name}" for name in _core.OUTPUT_NAMES]
 STATES = {"A_final": "A0", "P_final": "P0", "G_final": "G0"}  # what a row may carry besides S; never two of them
 
 # Up to this many tokens the recurrent form is faster than the chunk form; both compute the same.
@@ -56,8 +58,10 @@ def _thread_count(q, v):
     return 1 if updates <= MOST_UPDATES_OF_ONE_THREAD else torch.get_num_threads()
 
 
-def _as_float32(tensors):
-    return tuple([t if t is None or t.dtype is torch.float32 else t.float() for t in tensors])
+def _as_float32(names, tensors):
+    return tuple(
+        [t if t is None or t.dtype is torch.float32 else with_memory(t, n).float() for n, t in zip(names, tensors)]
+    )
 
 
 def _as_offsets(cu_seqlens):
@@ -65,11 +69,12 @@ def _as_offsets(cu_seqlens):
 
 
 def _initial(tensor, shape):
-    return torch.zeros(shape, dtype=torch.float32) if tensor is None else tensor.to(torch.float32, copy=True)
+    return new_float32(shape).zero_() if tensor is None else tensor.to(torch.float32, copy=True)
 
 
-def _new(shape):
-    return torch.empty(*shape, dtype=torch.float32)  # PyTorch reads single numbers faster than a tuple
+def new_float32(shape):
+    """What the kernels write to, whatever torch.set_default_dtype and set_default_device say."""
+    return torch.empty(*shape, dtype=torch.float32, device="cpu")  # single numbers are read faster than a tuple
 
 
 def run_forward(tensors, cu_seqlens, row, l2norm, scale, x, eps, final_states):
@@ -86,13 +91,13 @@ def run_forward(tensors, cu_seqlens, row, l2norm, scale, x, eps, final_states):
             if second_shape:
                 second = _initial(tensors[INPUTS.index(STATES[variant.state])], second_shape)
         return v.new_empty(v.shape), S_final, second
-    o = _new(v.shape)
+    o = new_float32(v.shape)
     if final_states:
-        S_final = _new(shape)
-        second = _new(second_shape) if second_shape else None
+        S_final = new_float32(shape)
+        second = new_float32(second_shape) if second_shape else None
     _core.torch_forward(
         variant.spec,
-        _as_float32(tensors),
+        _as_float32(INPUTS, tensors),
         _as_offsets(cu_seqlens),
         _outputs(variant, o, S_final, second),
         T <= MOST_RECURRENT_TOKENS,
@@ -113,12 +118,12 @@ def run_backward(tensors, cu_seqlens, row, l2norm, scale, x, eps, do, dS_final, 
             for name, t in zip(INPUTS, chosen)
             if t is not None
         ]
-    grads = tuple([None if t is None else torch.empty(t.shape, dtype=torch.float32) for t in chosen])
+    grads = tuple([None if t is None else new_float32(t.shape) for t in chosen])
     _core.torch_backward(
         variant.spec,
-        _as_float32(tensors),
+        _as_float32(INPUTS, tensors),
         _as_offsets(cu_seqlens),
-        _as_float32(_outputs(variant, do, dS_final, dsecond)),
+        _as_float32(UPSTREAM, _outputs(variant, do, dS_final, dsecond)),
         grads,
         _thread_count(q, tensors[2]),
     )

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .._core import Error
-from ._checks import check_offsets, check_rank, check_tensor, is_simple
-from ._library import no_second_gradient
+from ._checks import check_offsets, check_rank, check_tensor, is_simple, with_memory
+from ._library import new_float32, no_second_gradient
 
 _ACTIVATIONS = {None: False, "silu": True, "swish": True}
 
@@ -67,12 +66,7 @@ _NAMES = "x", "weight", "bias", "initial_state"
 
 
 def _dense(name, tensor):
-    if tensor is None:
-        return None
-    tensor = tensor.float().contiguous()
-    if tensor.data_ptr() == 0 and tensor.numel() > 0:
-        raise Error(f"{name}: given a tensor without memory; expected an ordinary one")
-    return tensor
+    return None if tensor is None else with_memory(tensor, name).float().contiguous()
 
 
 def _addresses(*tensors):
@@ -95,8 +89,8 @@ def _offsets(cu_seqlens):
 
 def _forward(x, weight, bias, initial, cu_seqlens, silu, final_state):
     inputs = [_dense(name, tensor) for name, tensor in zip(_NAMES, (x, weight, bias, initial))]
-    y = torch.empty(x.shape)
-    final = torch.empty(_state_shape(x, weight, cu_seqlens) if final_state else 0)
+    y = new_float32(x.shape)
+    final = new_float32(_state_shape(x, weight, cu_seqlens) if final_state else (0,))
     _core.short_conv_forward(
         _addresses(*inputs),
         _addresses(y, final if final_state else None),
@@ -112,7 +106,7 @@ def _backward(x, weight, bias, initial, cu_seqlens, silu, dy, dfinal):
     given = (x, weight, bias, initial)
     inputs = [_dense(name, tensor) for name, tensor in zip(_NAMES, given)]
     upstream = [_dense("dy", dy), _dense("dfinal", dfinal)]
-    grads = [None if tensor is None else torch.empty(tensor.shape) for tensor in given]
+    grads = [None if tensor is None else new_float32(tensor.shape) for tensor in given]
     _core.short_conv_backward(
         _addresses(*inputs),
         _addresses(*upstream),

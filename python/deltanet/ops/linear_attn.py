@@ -70,10 +70,10 @@ def _with_key_sum(initial_state, k, v, cu_seqlens):
     sequences = k.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     heads, width = k.shape[2:]
     if state is None:
-        state = torch.zeros(sequences, v.shape[2], width, v.shape[3])
+        state = torch.zeros(sequences, v.shape[2], width, v.shape[3], dtype=torch.float32, device="cpu")
     check_tensor("initial_state", state, (sequences, v.shape[2], width, v.shape[3]), "[N,HV,K,V]")
     if key_sum is None:
-        key_sum = torch.zeros(sequences, 1, heads, width)
+        key_sum = torch.zeros(sequences, 1, heads, width, dtype=torch.float32, device="cpu")
     check_tensor("initial_state[1]", key_sum, (sequences, 1, heads, width), "[N,1,H,K]")
     column = key_sum.float().squeeze(1).repeat_interleave(v.shape[2] // heads, dim=1).unsqueeze(-1)
     return torch.cat([state.float(), column], dim=-1)
