@@ -18,7 +18,8 @@ constexpr std::align_val_t kHugePage{2 << 20};
 constexpr int64_t kGranule = 16;              // floats in 64 bytes
 constexpr int64_t kPage = 1024;               // floats in 4 KiB
 constexpr int64_t kSmallestBlock = 1 << 16;   // floats
-constexpr int64_t kLargeBlock = 1 << 20;      // floats: from here on, ask for huge pages
+constexpr int64_t kLargeBlock = 1 << 17;      // floats: from here on, ask for huge pages
+constexpr int64_t kHugeFloats = 1 << 19;      // floats in a huge page
 constexpr int64_t kLargestGrowth = 16 << 20;  // floats
 constexpr int64_t kKeptPerThread = 64 << 20;  // floats: 256 MiB
 
@@ -55,7 +56,8 @@ void Arena::set_poison(bool on) { poison = on; }
 
 void Arena::add_block(int64_t count) {
   // Growing by the size so far keeps the number of blocks small; memory that is never touched costs nothing.
-  const int64_t size = std::max({count, kSmallestBlock, std::min(capacity_, kLargestGrowth)});
+  int64_t size = std::max({count, kSmallestBlock, std::min(capacity_, kLargestGrowth)});
+  if (size >= kLargeBlock) size = (size + kHugeFloats - 1) / kHugeFloats * kHugeFloats;
   const size_t bytes = static_cast<size_t>(size) * sizeof(float);
   check_size(bytes);
   const std::align_val_t alignment = size >= kLargeBlock ? kHugePage : kAlignment;

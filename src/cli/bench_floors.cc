@@ -21,6 +21,7 @@ namespace deltanet::cli {
 namespace {
 
 constexpr int64_t kLength = 4096, kLong = 65536, kMemoryLength = 32768;
+constexpr int kTries = 3;
 constexpr Shape kShape{1, kLength, 8, 8, 128, 128, 1};
 
 struct Settings {
@@ -78,7 +79,7 @@ class FloorBench {
 
  private:
   std::vector<Times> measure(const std::string& what, std::vector<std::unique_ptr<Kernel>>& kernels, int rounds,
-                             Clock clock);
+                             int tries, Clock clock);
   void check(const std::string& label, Workspace& workspace);
   void compare_rows();
   void compare_threads(int64_t heads, double forward_floor);
@@ -94,19 +95,31 @@ class FloorBench {
   std::vector<Floor> floors_;
 };
 
+// The least of each run of `tries` values.
+std::vector<double> best_of(const std::vector<double>& values, int tries) {
+  std::vector<double> best;
+  for (auto first = values.begin(); first != values.end(); first += tries) {
+    best.push_back(*std::min_element(first, first + tries));
+  }
+  return best;
+}
+
+// Each round takes the best of several tries of every kernel, the tries of all kernels in turn: what else the machine
+// does only ever adds time, and ratios within a few percent would drown in it.
 std::vector<Times> FloorBench::measure(const std::string& what, std::vector<std::unique_ptr<Kernel>>& kernels,
-                                       int rounds, Clock clock) {
+                                       int rounds, int tries, Clock clock) {
   std::vector<std::function<void()>> candidates;
   candidates.reserve(2 * kernels.size());
   for (const auto& kernel : kernels) candidates.push_back(kernel->forward());
   for (const auto& kernel : kernels) candidates.push_back(kernel->backward());
   progress_.show(fmt::format("{}: warming up", what));
   const auto seconds = interleave(
-      candidates, rounds,
-      [&](int round) { progress_.show(fmt::format("{}: round {} of {}", what, round + 1, rounds)); }, clock);
+      candidates, rounds * tries,
+      [&](int pass) { progress_.show(fmt::format("{}: round {} of {}", what, pass / tries + 1, rounds)); }, clock);
   std::vector<Times> times;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
-    times.push_back({seconds[i], sums(seconds[i], seconds[kernels.size() + i])});
+    const std::vector<double> forward = best_of(seconds[i], tries);
+    times.push_back({forward, sums(forward, best_of(seconds[kernels.size() + i], tries))});
   }
   return times;
 }
@@ -135,7 +148,7 @@ void FloorBench::compare_rows() {
     kernels.push_back(std::make_unique<Kernel>(label, workspace, 1));
   }
   std::map<std::string, Times> times;
-  const std::vector<Times> measured = measure("rows", kernels, rounds(21, 5), clock());
+  const std::vector<Times> measured = measure("rows", kernels, rounds(21, 3), kTries, clock());
   for (std::size_t i = 0; i < labels.size(); ++i) times[labels[i]] = measured[i];
 
   const auto add = [&](const std::string& a, const std::string& b, double bound, bool training) {
@@ -163,9 +176,9 @@ void FloorBench::compare_threads(int64_t heads, double floor) {
   std::vector<std::unique_ptr<Kernel>> kernels;
   // Several calls in a row, as a program makes them: a thread that has slept while the other setting was measured takes
   // its time to wake.
-  const int calls = heads == 8 ? 3 : 16;
+  const int calls = heads == 8 ? 2 : 8;
   for (const int threads : {1, 2}) kernels.push_back(std::make_unique<Kernel>("gdn", workspace, threads, calls));
-  const std::vector<Times> times = measure(what, kernels, heads == 8 ? rounds(11, 3) : rounds(15, 5), Clock::kWall);
+  const std::vector<Times> times = measure(what, kernels, rounds(15, 3), kTries, Clock::kWall);
   floors_.push_back({what + ", forward: speed", ">=", floor, ratios(times[0].forward, times[1].forward)});
   floors_.push_back({what + ", forward+backward: speed", ">=", floor, ratios(times[0].training, times[1].training)});
 }
@@ -186,7 +199,7 @@ void FloorBench::compare_lengths() {
   std::vector<std::unique_ptr<Kernel>> kernels;
   kernels.push_back(std::make_unique<Kernel>("gdn", workspace, 1, kCalls));
   kernels.push_back(std::make_unique<Kernel>("gdn", long_workspace, 1));
-  const std::vector<Times> times = measure(what, kernels, rounds(7, 3), clock());
+  const std::vector<Times> times = measure(what, kernels, rounds(7, 3), 1, clock());
   const double work = static_cast<double>(kLong) / static_cast<double>(kCalls * kLength);
   const auto add = [&](const char* direction, const std::vector<double>& brief, const std::vector<double>& lengthy) {
     std::vector<double> speed = ratios(brief, lengthy);

@@ -150,7 +150,7 @@ class BackwardTask {
   std::vector<ChunkStates> chunk_states_;
   std::vector<ChunkGrads> chunk_grads_;  // of one chunk, or of each chunk of the segment
   std::vector<std::unique_ptr<ColumnBlock>> blocks_;
-  Prefetcher prefetcher_;
+  simd::Prefetcher prefetcher_;
 };
 
 void BackwardTask::add_head(int64_t key_head) {
@@ -246,13 +246,12 @@ void BackwardTask::prefetch_columns(const KeyHead& head, int64_t segment, Purpos
   const bool needs_values = purpose == Purpose::kStates || segment + 1 == segments_;
   prefetcher_.clear();
   for (const ValueHead& value : head.values) {
-    if (needs_values) prefetcher_.add(p_.in.v, chunk_span(segment, 0), value.index, p_.V);
+    if (needs_values) prefetch_rows(p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
     if (purpose == Purpose::kBackward) {
-      prefetcher_.add(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V);
+      prefetch_rows(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V, prefetcher_);
     }
   }
-  prefetcher_.plan(1);
-  prefetcher_.some();
+  prefetcher_.ask_all();
 }
 
 // Forward over a segment that is not the last, keeping its writes and the state at its end.
@@ -264,10 +263,11 @@ void BackwardTask::sweep_block(KeyHead& head, int64_t segment, ColumnBlock& bloc
     float* d = kept_writes(head, segment, c, block);
     load_values(p_, chunk_span(segment, c), value.index, block.first, block.columns, record.gates[block.value], d,
                 block.n());
-    Prefetcher& prefetcher = block.core.prefetcher();
+    simd::Prefetcher& prefetcher = block.core.prefetcher();
     prefetcher.clear();
     if (c + 1 < kSegmentChunks) {
-      prefetcher.add(columns_from(p_.in.v, block.first), chunk_span(segment, c + 1), value.index, block.columns);
+      prefetch_rows(columns_from(p_.in.v, block.first), chunk_span(segment, c + 1), value.index, block.columns,
+                    prefetcher);
     }
     block.core.advance(record.ops[block.value], /*solved=*/false, block.n(),
                        c == 0 ? value.kept[segment] + offset : block.running, d,
@@ -306,11 +306,11 @@ void BackwardTask::backward_block(KeyHead& head, int64_t segment, int64_t c, Col
   } else {
     std::fill_n(d_out, kChunk * n, 0.0f);
   }
-  Prefetcher& prefetcher = block.core.prefetcher();
+  simd::Prefetcher& prefetcher = block.core.prefetcher();
   prefetcher.clear();
-  prefetcher.add(v_in, span, value.index, block.columns);
-  prefetcher.add(v_out, span, value.index, block.columns);
-  if (c > 0) prefetcher.add(d_o, chunk_span(segment, c - 1), value.index, block.columns);
+  prefetch_rows(v_in, span, value.index, block.columns, prefetcher);
+  prefetch_rows(v_out, span, value.index, block.columns, prefetcher);
+  if (c > 0) prefetch_rows(d_o, chunk_span(segment, c - 1), value.index, block.columns, prefetcher);
   block.core.backward(records_[c].ops[v], n, state_at(head, segment, c, block), writes_at(head, segment, c, block),
                       value.dstate + block.first * core_.state_stride(), block.dd, block.adds, sums);
 
@@ -360,10 +360,9 @@ void BackwardTask::finish_keys(KeyHead& head, int64_t c) {
   }
   if (c == 0) return;
   prefetcher_.clear();
-  prefetcher_.add(out_.q, records_[c - 1].key.span, head.index, p_.K);
-  prefetcher_.add(out_.k, records_[c - 1].key.span, head.index, p_.K);
-  prefetcher_.plan(1);
-  prefetcher_.some();
+  prefetch_rows(out_.q, records_[c - 1].key.span, head.index, p_.K, prefetcher_);
+  prefetch_rows(out_.k, records_[c - 1].key.span, head.index, p_.K, prefetcher_);
+  prefetcher_.ask_all();
 }
 
 // One thread finishes each chunk while its sums are in the cache; several stream their columns through the whole

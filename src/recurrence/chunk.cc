@@ -51,7 +51,7 @@ void ChunkCore::begin_key(const KeyChunk& key) {
   if (p_.diagonal) return;
   p_.simd.transpose(kChunk, p_.Kp, key.w, p_.Kp, w_columns_, kChunk);
   const int64_t reads = key.q ? p_.reads : p_.reads - 1;
-  p_.simd.gemm_rows(Into::kSet, {reads * kChunk, kChunk, p_.K, key.eq, p_.Kp, w_columns_, kChunk, gram_, kChunk});
+  p_.simd.gram({reads * kChunk, kChunk, p_.K, key.eq, p_.Kp, w_columns_, kChunk, gram_, kChunk});
 }
 
 void ChunkCore::operands(const KeyChunk& key, const Gates& gates, bool decayed_reads, Operands& ops) {
@@ -66,6 +66,7 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
   float gamma[kChunk], to_end[kChunk], between[kChunk * kChunk];
   ops.reads = key.eq;
   decay_products(gates.alpha, gamma, to_end, between);
+  // P and M are computed as whole squares, which the compiler can vectorise; only their lower triangles are ever read.
   p_.simd.scale_rows(kChunk, p_.Kp, to_end, key.w, p_.Kp, ops.w_end, p_.Kp);
   std::fill_n(ops.lambda, p_.Kp, gamma[kChunk - 1]);
 
@@ -73,15 +74,14 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
     std::copy_n(gamma, kChunk, ops.read_factor + kChunk);
     if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, gamma, key.q, p_.Kp, ops.q(p_), p_.Kp);
     const float* gram_q = gram_ + (p_.reads - 1) * kChunk * kChunk;
-    for (int64_t i = 0; i < kChunk; ++i) {
-      for (int64_t j = 0; j <= i; ++j) ops.P(p_)[i * kChunk + j] = between[i * kChunk + j] * gram_q[i * kChunk + j];
-    }
+    for (int64_t i = 0; i < kChunk * kChunk; ++i) ops.P(p_)[i] = between[i] * gram_q[i];
   }
   if (!p_.erases) return;
   for (int64_t i = 0; i < kChunk; ++i) {
     const int64_t seen = p_.erase_first ? i - 1 : i;  // the last decay that the erase key sees
     ops.read_factor[i] = gates.erase[i] * (seen < 0 ? 1.0f : gamma[seen]);
-    for (int64_t j = 0; j < i; ++j) {
+    if (i == 0) continue;
+    for (int64_t j = 0; j < kChunk; ++j) {
       ops.M()[i * kChunk + j] = gates.erase[i] * between[seen * kChunk + j] * gram_[i * kChunk + j];
     }
   }
@@ -123,24 +123,21 @@ void ChunkCore::forward(const Operands& ops, int64_t n, float* S, int64_t lds, f
                         int64_t ldo) {
   const int64_t Kp = p_.Kp, ldm = p_.write_sets * kChunk;
   const float* queries = ops.reads + (p_.reads - 1) * kChunk * Kp;
-  prefetcher_.plan(4 * ((n + kPanel - 1) / kPanel));
+  prefetcher_.plan((n + kPanel - 1) / kPanel);
   for (int64_t col = 0; col < n; col += kPanel) {
     const int64_t width = std::min(kPanel, n - col);
     float *Sc = S + col, *dc = d + col, *oc = o + col;
     const float* given = dc + kChunk * ldd;  // DPLR's second set of writes
-    prefetcher_.some();
     if (p_.erases) {
       p_.simd.gemm_rows(Into::kSubScaled, {kChunk, width, p_.K, ops.reads, Kp, Sc, lds, dc, ldd, ops.read_factor});
       if (p_.write_sets == 2) p_.simd.sub_strict_lower(ops.M() + kChunk, ldm, width, given, ldd, dc, ldd);
-      prefetcher_.some();
       p_.simd.solve_lower(ops.M(), ldm, width, dc, ldd);
     }
-    prefetcher_.some();
     p_.simd.gemm_rows(Into::kSetScaled, {kChunk, width, p_.K, queries, Kp, Sc, lds, oc, ldo, ops.read_factor + kChunk});
-    prefetcher_.some();
     p_.simd.add_lower(ops.P(p_), ldm, width, dc, ldd, oc, ldo);
     if (p_.write_sets == 2) p_.simd.add_lower(ops.P(p_) + kChunk, ldm, width, given, ldd, oc, ldo);
-    p_.simd.gemm_cols(Into::kRowScale, {Kp, width, ldm, ops.w_end, Kp, dc, ldd, Sc, lds, ops.lambda});
+    p_.simd.gemm_cols(Into::kRowScale,
+                      {Kp, width, ldm, ops.w_end, Kp, dc, ldd, Sc, lds, ops.lambda, nullptr, &prefetcher_});
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/arena.h"
-#include "recurrence/prefetch.h"
 #include "recurrence/prepare.h"
 
 // The chunk engine: one value head, kChunk tokens at a time, for every row of the table. See README.md.
@@ -44,8 +43,8 @@ class ChunkCore {
   OperandGrads make_operand_grads(Arena& arena) const;
   // Rows of the value-side matrices below: one per write, the solved ones first.
   int64_t value_rows() const { return p_.write_sets * kChunk; }
-  // What to ask for between kernels; the caller fills it before forward(), advance() or backward().
-  Prefetcher& prefetcher() { return prefetcher_; }
+  // What to ask for meanwhile; the caller fills it before forward(), advance() or backward().
+  simd::Prefetcher& prefetcher() { return prefetcher_; }
 
   // begin_key once per key chunk, then operands for each of its value heads. forward() needs no eq where the decay is
   // scalar: it scales the products instead of the keys, which are wider. The others do (`decayed_reads`).
@@ -84,7 +83,7 @@ class ChunkCore {
   void times_state(int64_t rows, const float* x, int64_t n, const float* state, float* y);
 
   const Problem& p_;
-  Prefetcher prefetcher_;
+  simd::Prefetcher prefetcher_;
   float* w_columns_;   // [Kp][sets*kChunk]: write keys transposed
   float* gram_;        // [reads*kChunk][kChunk]
   float* erase_;       // [kChunk][Kp]: gained erase key

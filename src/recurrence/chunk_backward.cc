@@ -16,19 +16,17 @@ void ChunkCore::times_state(int64_t rows, const float* x, int64_t n, const float
 
 void ChunkCore::advance(const Operands& ops, bool solved, int64_t n, const float* state, float* d, float* next) {
   const int64_t ldm = p_.write_sets * kChunk;
-  prefetcher_.plan(3);
-  prefetcher_.some();
+  prefetcher_.plan(1);
   if (p_.erases && !solved) {
     float minus_one[kChunk];
     std::fill_n(minus_one, kChunk, -1.0f);
     times_state(kChunk, ops.e(), n, state, reads_);
-    prefetcher_.some();
     p_.simd.add_scaled_rows(kChunk, n, minus_one, reads_, n, d, n);
     if (p_.write_sets == 2) p_.simd.sub_strict_lower(ops.M() + kChunk, ldm, n, d + kChunk * n, n, d, n);
     p_.simd.solve_lower(ops.M(), ldm, n, d, n);
   }
-  prefetcher_.some();
-  p_.simd.gemm_cols(Into::kColScale, {n, p_.Kp, ldm, d, n, ops.w_end, p_.Kp, next, state_stride(), ops.lambda, state});
+  p_.simd.gemm_cols(Into::kColScale,
+                    {n, p_.Kp, ldm, d, n, ops.w_end, p_.Kp, next, state_stride(), ops.lambda, state, &prefetcher_});
 }
 
 void ChunkCore::backward(const Operands& ops, int64_t n, const float* state, const float* d, float* dstate, float* dd,
@@ -36,11 +34,10 @@ void ChunkCore::backward(const Operands& ops, int64_t n, const float* state, con
   const int64_t Kp = p_.Kp, ldk = state_stride(), rows = kChunk * n;
   const int64_t writes = p_.write_sets * kChunk, reads = p_.reads * kChunk;
   const float* d_o = output_gradient(n);
-  prefetcher_.plan(4);
+  prefetcher_.plan(2);
 
   // Gradient of the writes: from the state after the chunk and from the outputs, then back through the solve.
   times_state(writes, ops.w_end, n, dstate, dd);
-  prefetcher_.some();
   p_.simd.add_upper(ops.P(p_), writes, n, d_o, n, dd, n);
   if (p_.erases) {
     p_.simd.solve_upper(ops.M(), writes, n, dd, n);
@@ -58,15 +55,14 @@ void ChunkCore::backward(const Operands& ops, int64_t n, const float* state, con
   p_.simd.transpose(writes, n, d, n, value_columns_, writes);
   p_.simd.transpose(reads, n, reads_, n, read_columns_, reads);
   p_.simd.gemm_cols(into, {reads, writes, n, read_columns_, reads, value_columns_, writes, sums.mp, writes});
-  prefetcher_.some();
-  p_.simd.gemm_cols(into, {reads, Kp, n, read_columns_, reads, state, ldk, sums.eq, Kp});
-  prefetcher_.some();
+  p_.simd.gemm_cols(into,
+                    {reads, Kp, n, read_columns_, reads, state, ldk, sums.eq, Kp, nullptr, nullptr, &prefetcher_});
   p_.simd.gemm_cols(into, {writes, Kp, n, value_columns_, writes, dstate, ldk, sums.w_end, Kp});
   p_.simd.dot_cols(n, Kp, state, ldk, dstate, ldk, add, sums.lambda);
 
   // Gradient of the state before the chunk.
-  prefetcher_.some();
-  p_.simd.gemm_cols(Into::kColScale, {n, Kp, reads, reads_, n, ops.eq, Kp, dstate, ldk, ops.lambda});
+  p_.simd.gemm_cols(Into::kColScale,
+                    {n, Kp, reads, reads_, n, ops.eq, Kp, dstate, ldk, ops.lambda, nullptr, &prefetcher_});
 }
 
 void ChunkCore::add(const OperandGrads& part, OperandGrads& sums) const {

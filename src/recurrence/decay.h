@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "simd/kernels.h"
@@ -7,9 +8,9 @@
 namespace deltanet {
 
 // Products of the scalar decays of a chunk: gamma_i from the start of the chunk through token i, to_end_j from after
-// token j to the end, between_ij (i >= j) from after token j through token i. Only products are formed, never quotients
-// or differences of logarithms, so every value is in [0, 1] and accurate to a few units in the last place however
-// strong the decay.
+// token j to the end, between_ij from after token j through token i (0 for i < j). Only products are formed, never
+// quotients or differences of logarithms, so every value is in [0, 1] and accurate to a few units in the last place
+// however strong the decay.
 inline void decay_products(const float* alpha, float* gamma, float* to_end, float* between) {
   using simd::kChunk;
   float product = 1.0f;
@@ -19,8 +20,10 @@ inline void decay_products(const float* alpha, float* gamma, float* to_end, floa
     to_end[j] = product;
     product *= alpha[j];
   }
-  for (int64_t i = 0; i < kChunk; ++i) {
-    for (int64_t j = 0; j < i; ++j) between[i * kChunk + j] = between[(i - 1) * kChunk + j] * alpha[i];
+  std::fill_n(between, kChunk, 0.0f);
+  between[0] = 1.0f;
+  for (int64_t i = 1; i < kChunk; ++i) {
+    for (int64_t j = 0; j < kChunk; ++j) between[i * kChunk + j] = between[(i - 1) * kChunk + j] * alpha[i];
     between[i * kChunk + i] = 1.0f;
   }
 }

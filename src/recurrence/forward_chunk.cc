@@ -68,14 +68,23 @@ struct HeadRun {
   }
 };
 
-void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outputs& out, Prefetcher& prefetcher) {
+void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outputs& out,
+              simd::Prefetcher& prefetcher) {
   prefetcher.clear();
-  prefetcher.add(p.in.q, span, run.key_head, p.K);
-  prefetcher.add(p.in.k, span, run.key_head, p.K);
+  prefetch_rows(p.in.q, span, run.key_head, p.K, prefetcher);
+  prefetch_rows(p.in.k, span, run.key_head, p.K, prefetcher);
   for (const Columns& c : run.columns) {
-    if (p.spec.decay == Decay::kDiag) prefetcher.add(p.in.g, span, c.value_head, p.K);
-    prefetcher.add(columns_from(p.in.v, c.first), span, c.value_head, c.columns);
-    prefetcher.add(columns_from(out.o, c.first), span, c.value_head, c.columns);
+    if (p.spec.decay == Decay::kDiag) prefetch_rows(p.in.g, span, c.value_head, p.K, prefetcher);
+    prefetch_rows(columns_from(p.in.v, c.first), span, c.value_head, c.columns, prefetcher);
+    prefetch_rows(columns_from(out.o, c.first), span, c.value_head, c.columns, prefetcher);
+  }
+}
+
+// The gates of all heads usually lie together, so they are asked for once per chunk.
+void prefetch_gates(const Problem& p, const Span& span, simd::Prefetcher& prefetcher) {
+  for (const Tensor* gate : {&p.in.g, &p.in.beta, &p.in.g_atk, &p.in.beta_atk}) {
+    const bool together = *gate && gate->rank == 3 && gate->stride[2] == 1 && gate->stride[1] == gate->shape[2];
+    if (together) prefetcher.add(first_row(*gate, span, 0), span.rows * gate->stride[1]);
   }
 }
 
@@ -101,6 +110,7 @@ void run_heads(const Problem& p, const Sequence& sequence, Runs& runs, int64_t l
       // What comes next is the next head, or the next chunk of the first one.
       const bool wraps = r + 1 == runs.size();
       prefetch(p, *runs[wraps ? 0 : r + 1], wraps ? span_at(token + kChunk) : span, out, core.prefetcher());
+      if (wraps && token + kChunk < sequence.end) prefetch_gates(p, span_at(token + kChunk), core.prefetcher());
       core.begin_key(key);
       for (size_t i = 0; i < run.columns.size(); ++i) {
         const Columns& c = run.columns[i];

@@ -136,19 +136,36 @@ bool Prepare::key_norm() const {
   return p_.spec.precond == Precond::kAtkUnstable || p_.spec.norm == Norm::kInv || p_.spec.norm == Norm::kOnePlus;
 }
 
+// Rows of q or k, normalised where the row asks for it, times `factor`.
+void Prepare::load_normal(const Tensor& source, const Span& span, float factor, float* rows,
+                          float* inverse_norm) const {
+  const int64_t Kp = p_.Kp;
+  const bool direct = p_.spec.l2norm && span.rows == span.fill && p_.K == Kp && source.stride[3] == 1;
+  if (!direct) load_rows(source, span, head_, p_.K, rows, Kp);
+  if (p_.spec.l2norm) {
+    const float eps = static_cast<float>(p_.spec.l2norm_eps);
+    const float* x = direct ? first_row(source, span, head_) : rows;
+    p_.simd.l2norm_rows(span.fill, Kp, eps, factor, x, direct ? source.stride[1] : Kp, rows, inverse_norm);
+  } else if (factor != 1.0f) {
+    float factors[kChunk];
+    std::fill_n(factors, kChunk, factor);
+    p_.simd.scale_rows(span.fill, Kp, factors, rows, Kp, rows, Kp);
+  }
+}
+
 void Prepare::forward(const Span& span, KeyState& state, KeyChunk& c) {
   const int64_t Kp = p_.Kp;
-  const float eps = static_cast<float>(p_.spec.l2norm_eps);
   c.span = span;
   if (record_) c.start.copy_from(p_, state);
-  load_rows(p_.in.k, span, head_, p_.K, c.k, Kp);
-  if (p_.spec.l2norm) p_.simd.l2norm_rows(span.fill, Kp, eps, c.k, c.k_inverse_norm);
-  if (queries_) {
-    load_rows(p_.in.q, span, head_, p_.K, c.q, Kp);
-    if (p_.spec.l2norm) p_.simd.l2norm_rows(span.fill, Kp, eps, c.q, c.q_inverse_norm);
+  load_normal(p_.in.k, span, 1.0f, c.k, c.k_inverse_norm);
+  const bool comba = p_.spec.gain == Gain::kComba;
+  if (queries_ && !record_ && !comba) {
+    load_normal(p_.in.q, span, p_.scale, c.q, c.q_inverse_norm);
+  } else if (queries_) {
+    load_normal(p_.in.q, span, 1.0f, c.q, c.q_inverse_norm);
     if (record_) std::copy_n(c.q, kChunk * Kp, c.q_normal);
     float factor[kChunk];
-    if (p_.spec.gain == Gain::kComba) {
+    if (comba) {
       std::fill_n(factor, kChunk, -p_.in.d.data[head_ * p_.in.d.stride[0]]);
       p_.simd.add_scaled_rows(span.fill, Kp, factor, c.k, Kp, c.q, Kp);
     }
@@ -225,10 +242,7 @@ void Prepare::scan(KeyState& state, KeyChunk& c, const float* x, float* y) {
 
 void Prepare::skip(const Span& span, KeyState& state, KeyChunk& c) {
   c.span = span;
-  load_rows(p_.in.k, span, head_, p_.K, c.k, p_.Kp);
-  if (p_.spec.l2norm) {
-    p_.simd.l2norm_rows(span.fill, p_.Kp, static_cast<float>(p_.spec.l2norm_eps), c.k, c.k_inverse_norm);
-  }
+  load_normal(p_.in.k, span, 1.0f, c.k, c.k_inverse_norm);
   preconditioner_gates(c);
   scan(state, c, nullptr, nullptr);
 }

@@ -117,6 +117,7 @@ class Prepare {
                    const Inputs& out) const;
 
  private:
+  void load_normal(const Tensor& source, const Span& span, float factor, float* rows, float* inverse_norm) const;
   bool key_norm() const;  // the write key has a normaliser that depends on m
   void write_key(KeyState& state, KeyChunk& chunk);
   void low_rank_factors(KeyChunk& chunk);

@@ -35,6 +35,12 @@ void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t wid
   }
 }
 
+void prefetch_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, simd::Prefetcher& prefetcher) {
+  if (!source || source.rank != 4 || source.stride[3] != 1) return;
+  const float* row = first_row(source, span, head);
+  for (int64_t r = 0; r < span.rows; ++r) prefetcher.add(row + r * source.stride[1], width);
+}
+
 void store_rows(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target) {
   for (int64_t r = 0; r < span.rows; ++r, rows += ld) {
     copy_row(rows, 1, width, element(target, span.batch, span.token + r, head), target.stride[3]);

@@ -76,10 +76,18 @@ struct Span {
   int64_t batch, token, rows, fill;
 };
 
+// Where the rows of head `head` begin in [B,T,heads,width]; they are stride[1] apart.
+inline const float* first_row(const Tensor& t, const Span& span, int64_t head) {
+  return t.data + span.batch * t.stride[0] + span.token * t.stride[1] + head * t.stride[2];
+}
+
 // Copies the token rows of head `head` from [B,T,heads,width] into a padded matrix, and back. Rows between span.rows
 // and span.fill and the padding become zeros.
 void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld);
 void store_rows(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target);
+
+// Notes the same rows to be asked for.
+void prefetch_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, simd::Prefetcher& prefetcher);
 
 // The same for one value per token, [B,T,heads]; missing tokens become `missing`.
 void load_scalars(const Tensor& source, const Span& span, int64_t head, float missing, float* values);

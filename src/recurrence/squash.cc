@@ -34,9 +34,13 @@ simd::SquashCurve squash_curve(const Spec& spec) {
     power[0] = differences[i] - nodes[i] * power[0];
   }
 
+  // In the unit of the kernel: s for tanh, s ln 2 for the fast squash, whose s' comes out multiplied by (ln 2)^2.
+  const double unit = spec.squash == Squash::kTanh ? 1.0 : std::numbers::ln2;
   simd::SquashCurve curve{};
-  for (int i = 0; i < kTerms; ++i) curve.coefficients[kTerms - 1 - i] = static_cast<float>(power[i]);
-  curve.slope = static_cast<float>(slope);
+  for (int i = 0; i < kTerms; ++i) {
+    curve.coefficients[kTerms - 1 - i] = static_cast<float>(power[i] / std::pow(unit, i));
+  }
+  curve.slope = static_cast<float>(slope / (unit * unit));
   return curve;
 }
 

@@ -22,10 +22,12 @@ constexpr int64_t kLanes = HWY_LANES(float);
 constexpr int kTileRows = kLanes >= 16 ? 8 : 4;
 constexpr int kTileVecs = 2;
 
-template <Into kInto, bool kACols, int kVecs>
+template <Into kInto, bool kACols, int kVecs, class Tag = D>
 HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
-  const D d;
-  Vec acc[kTileRows][kVecs];
+  using V = hn::Vec<Tag>;
+  constexpr int64_t kStep = hn::MaxLanes(Tag());
+  const Tag d;
+  V acc[kTileRows][kVecs];
   for (int r = 0; r < kTileRows; ++r) {
     for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Zero(d);
   }
@@ -34,10 +36,10 @@ HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
   const float* HWY_RESTRICT a = g.a + row * a_row;
   const float* HWY_RESTRICT b = g.b + col;
   for (int64_t step = 0; step < g.depth; ++step) {
-    Vec bv[kVecs];
-    for (int v = 0; v < kVecs; ++v) bv[v] = hn::Load(d, b + v * kLanes);
+    V bv[kVecs];
+    for (int v = 0; v < kVecs; ++v) bv[v] = hn::Load(d, b + v * kStep);
     for (int r = 0; r < kTileRows; ++r) {
-      const Vec av = hn::Set(d, a[r * a_row]);
+      const V av = hn::Set(d, a[r * a_row]);
       for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(av, bv[v], acc[r][v]);
     }
     a += a_step;
@@ -47,15 +49,15 @@ HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
   for (int r = 0; r < kTileRows; ++r) {
     const int64_t at = (row + r) * g.ldc + col;
     for (int v = 0; v < kVecs; ++v) {
-      const float* c = from + at + v * kLanes;
-      Vec sum = acc[r][v];
+      const float* c = from + at + v * kStep;
+      V sum = acc[r][v];
       if constexpr (kInto == Into::kSetScaled) sum = hn::Mul(hn::Set(d, g.scale[row + r]), sum);
       if constexpr (kInto == Into::kSubScaled) sum = hn::NegMulAdd(hn::Set(d, g.scale[row + r]), sum, hn::Load(d, c));
       if constexpr (kInto == Into::kAdd) sum = hn::Add(hn::Load(d, c), sum);
       if constexpr (kInto == Into::kRowScale) sum = hn::MulAdd(hn::Set(d, g.scale[row + r]), hn::Load(d, c), sum);
       if constexpr (kInto == Into::kColScale)
-        sum = hn::MulAdd(hn::Load(d, g.scale + col + v * kLanes), hn::Load(d, c), sum);
-      hn::Store(sum, d, g.c + at + v * kLanes);
+        sum = hn::MulAdd(hn::Load(d, g.scale + col + v * kStep), hn::Load(d, c), sum);
+      hn::Store(sum, d, g.c + at + v * kStep);
     }
   }
 }
@@ -63,12 +65,35 @@ HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
 // Columns outside, rows inside: a panel of B (depth x 32 floats) stays in L1 while all rows of A pass over it.
 template <Into kInto, bool kACols>
 HWY_NOINLINE void gemm_into(const Gemm& g) {
+  const int64_t tiles = g.m / kTileRows * (g.n / (kTileVecs * kLanes));
+  const int64_t rows_ahead = g.ahead && tiles > 0 ? g.ahead->per_tile(tiles) : 0;
   int64_t col = 0;
   for (; col + kTileVecs * kLanes <= g.n; col += kTileVecs * kLanes) {
-    for (int64_t row = 0; row < g.m; row += kTileRows) tile<kInto, kACols, kTileVecs>(g, row, col);
+    for (int64_t row = 0; row < g.m; row += kTileRows) {
+      tile<kInto, kACols, kTileVecs>(g, row, col);
+      if (rows_ahead > 0) g.ahead->ask(rows_ahead);
+    }
   }
   for (; col < g.n; col += kLanes) {
     for (int64_t row = 0; row < g.m; row += kTileRows) tile<kInto, kACols, 1>(g, row, col);
+  }
+}
+
+// Of the upper half of each square only the left half is wanted, which saves a quarter of the work.
+void gram(const Gemm& g) {
+  constexpr int64_t kHalf = kChunk / 2;
+  for (int64_t row = 0; row < g.m; row += kChunk) {
+    for (int64_t r = row; r < row + kHalf; r += kTileRows) {
+      if constexpr (kLanes > kHalf) {
+        tile<Into::kSet, false, 1, hn::CappedTag<float, kHalf>>(g, r, 0);
+      } else {
+        for (int64_t col = 0; col < kHalf; col += kLanes) tile<Into::kSet, false, 1>(g, r, col);
+      }
+    }
+    for (int64_t r = row + kHalf; r < row + kChunk; r += kTileRows) {
+      constexpr int kVecs = kLanes < kChunk ? 2 : 1;
+      for (int64_t col = 0; col < kChunk; col += kVecs * kLanes) tile<Into::kSet, false, kVecs>(g, r, col);
+    }
   }
 }
 
@@ -238,6 +263,7 @@ void transpose(int64_t rows, int64_t n, const float* HWY_RESTRICT x, int64_t ldx
 void fill_gemm(Kernels& table) {
   table.gemm_rows = gemm<false>;
   table.gemm_cols = gemm<true>;
+  table.gram = gram;
   table.solve_lower = triangular_solve<false>;
   table.solve_upper = triangular_solve<true>;
   table.add_lower = triangular_product<Triangle::kLower, false>;

@@ -11,6 +11,7 @@
 #include "simd/matvec.h"
 #include "simd/narrow.h"
 #include "simd/optimizer.h"
+#include "simd/prefetch.h"
 
 // The vector kernels of the library, one table per SIMD target. This header is plain C++: the callers are written in
 // terms of small matrices and never see a vector type.
@@ -49,6 +50,7 @@ struct Gemm {
   int64_t ldc;
   const float* scale = nullptr;  // s: [m], but [n] for kColScale
   const float* from = nullptr;   // what C is before the product, if not in c itself; row distance ldc
+  Prefetcher* ahead = nullptr;   // what to ask for between tiles
 };
 
 // The second-moment scan and the diagonal preconditioner built from it, for up to kChunk tokens:
@@ -60,12 +62,13 @@ enum class PrecondKind {
   kInversePrevious,  // B = 1/(A_{t-1} + ridge)      (key side, Sherman-Morrison)
 };
 
-// B as a function of s in [-1, 1]: exp(e0 + e1 s) as a polynomial, highest power first. With |e1| <= log 2 seven terms
-// are good to 1e-7; six where the range parameter is at most 1.5, the paper's.
+// B as a function of s in [-1, 1], exp(e0 + e1 s): a polynomial in s for tanh, in s ln 2 for the fast squash (whose
+// kernel works in logarithms to base 2), highest power first. With |e1| <= log 2 seven terms are good to 1e-7; six
+// where the range parameter is at most 1.5, the paper's.
 struct SquashCurve {
   static constexpr int kTerms = 7;
   float coefficients[kTerms];  // the first is 0 if six terms suffice
-  float slope;                 // e1
+  float slope;                 // dB/dA = slope B s'/(A + eps), s' = ds/dr, in the same unit
 };
 
 struct PrecondScan {
@@ -152,6 +155,9 @@ struct Step {
 struct Kernels {
   void (*gemm_rows)(Into, const Gemm&);  // A row-major
   void (*gemm_cols)(Into, const Gemm&);  // A stored transposed
+  // C = A B, A row-major, n = kChunk, of each kChunk x kChunk square of C only the lower triangle; others are
+  // undefined.
+  void (*gram)(const Gemm&);
 
   // Triangular products with a kChunk x kChunk matrix L (row distance ldl) over n columns; only the named triangle is
   // read.
@@ -176,7 +182,9 @@ struct Kernels {
   void (*dot_cols)(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add,
                    float* out);
   // y = x / sqrt(x.x + eps); keeps 1/sqrt(x.x + eps). The gradient is in place: dy becomes dx.
-  void (*l2norm_rows)(int64_t rows, int64_t n, float eps, float* x, float* inverse_norm);
+  // y = scale x/|x|; the rows of x need no alignment, and x may be y.
+  void (*l2norm_rows)(int64_t rows, int64_t n, float eps, float scale, const float* x, int64_t ldx, float* y,
+                      float* inverse_norm);
   void (*l2norm_rows_grad)(int64_t rows, int64_t n, const float* y, const float* inverse_norm, float* dy);
 
   void (*precond_scan)(const PrecondScan&);

@@ -3,6 +3,8 @@
 #define HWY_TARGET_INCLUDE "simd/precond.cc"
 #include "hwy/foreach_target.h"
 
+#include <cmath>
+
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "simd/modules.h"
@@ -18,6 +20,7 @@ using DI = hn::RebindToSigned<D>;
 using Vec = hn::Vec<D>;
 
 constexpr int64_t kLanes = HWY_LANES(float);
+constexpr float kLn2 = 0.6931471806f, kLog2E = 1.442695041f;
 constexpr int kTogether = kLanes >= 16 ? 4 : 8;  // vectors of the key dimension that are scanned at once
 
 HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
@@ -56,30 +59,58 @@ HWY_INLINE Pack<kVecs> reciprocal(const Pack<kVecs>& x) {
   return DELTANET_MAP(hn::Mul(estimate.v[i], hn::NegMulAdd(x.v[i], estimate.v[i], hn::Set(d, 2.0f))));
 }
 
-// log(x) - center for a positive normal x, absolute error below 1e-6: x = 2^e m with m in [2/3, 4/3), and
-// log m = f p(f), f = m - 1, p a Chebyshev fit on [-1/3, 1/3]. The squash multiplies this error by at most log x < 0.7,
-// so more digits would not be seen.
+// log2 of a positive normal x: x = 2^e m with m in [1, 2), m c = 1 + f with c the reciprocal of the middle of m's
+// interval, one of as many equal ones as a vector has lanes, looked up. log2(1 + f) is a short polynomial then, and a
+// lookup runs beside the multiply-adds that the scan is bound by. The fits are good to 4e-8.
+constexpr int kLogTerms = kLanes >= 16 ? 3 : kLanes >= 8 ? 4 : kLanes >= 4 ? 5 : 8;
+constexpr float kLogFit16[] = {0.48127335f, -0.7216220f, 1.4426949f};
+constexpr float kLogFit8[] = {-0.36205259f, 0.48214364f, -0.72134566f, 1.4426939f};
+constexpr float kLogFit4[] = {0.2935127f, -0.36485064f, 0.48086405f, -0.72133154f, 1.4426951f};
+constexpr float kLogFit1[] = {-0.23198201f, 0.25202674f, -0.23467967f, 0.28458792f,
+                              -0.36092767f, 0.48101974f, -0.72134393f, 1.4426941f};
+
+struct LogTable {
+  alignas(64) float inverse[kLanes], log[kLanes];
+
+  LogTable() {
+    for (int64_t i = 0; i < kLanes; ++i) {
+      inverse[i] = 2.0f * kLanes / (2.0f * (kLanes + i) + 1.0f);
+      log[i] = static_cast<float>(-std::log2(static_cast<double>(inverse[i])));
+    }
+  }
+};
+
+const LogTable& log_table() {
+  static const LogTable table;
+  return table;
+}
+
+// log2(x) - center, with the tables as vectors and the center taken off the logarithms already.
 template <int kVecs>
-HWY_INLINE Pack<kVecs> centred_log(const Pack<kVecs>& x, float center) {
-  static constexpr float kFit[] = {0.16729102f, -0.18989818f, 0.19858718f, -0.24899696f,
-                                   0.33335334f, -0.5000063f,  1.0f};
+HWY_INLINE Pack<kVecs> centred_log2(Vec inverses, Vec centred_logs, const Pack<kVecs>& x) {
+  constexpr const float* kFit = kLanes >= 16 ? kLogFit16 : kLanes >= 8 ? kLogFit8 : kLanes >= 4 ? kLogFit4 : kLogFit1;
+  constexpr int kBits = kLanes >= 16 ? 4 : kLanes >= 8 ? 3 : kLanes >= 4 ? 2 : 0;
   const D d;
   const DI di;
-  hn::Vec<DI> exponent[kVecs];
+  const auto bits_of_one = hn::Set(di, 0x3f800000);
+  Pack<kVecs> f, whole;
   for (int i = 0; i < kVecs; ++i) {
-    exponent[i] = hn::ShiftRight<23>(hn::Sub(hn::BitCast(di, x.v[i]), hn::Set(di, 0x3f2aaaab)));  // relative to 2/3
+    const auto bits = hn::BitCast(di, x.v[i]);
+    const auto interval = hn::And(hn::ShiftRight<23 - kBits>(bits), hn::Set(di, kLanes - 1));
+    const auto at = hn::IndicesFromVec(d, interval);
+    const auto m = hn::Or(hn::And(bits, hn::Set(di, 0x7fffff)), bits_of_one);
+    const Vec exponent = hn::ConvertTo(d, hn::ShiftRight<23>(hn::Sub(bits, bits_of_one)));
+    f.v[i] = hn::MulSub(hn::BitCast(d, m), hn::TableLookupLanes(inverses, at), hn::Set(d, 1.0f));
+    whole.v[i] = hn::Add(exponent, hn::TableLookupLanes(centred_logs, at));
   }
-  const Pack<kVecs> m = DELTANET_MAP(hn::BitCast(d, hn::Sub(hn::BitCast(di, x.v[i]), hn::ShiftLeft<23>(exponent[i]))));
-  const Pack<kVecs> f = DELTANET_MAP(hn::Sub(m.v[i], hn::Set(d, 1.0f)));
-  const Pack<kVecs> p = polynomial<kVecs, 7>(kFit, f);
-  const Pack<kVecs> whole =
-      DELTANET_MAP(hn::MulAdd(hn::ConvertTo(d, exponent[i]), hn::Set(d, 0.6931471806f), hn::Set(d, -center)));
+  const Pack<kVecs> p = polynomial<kVecs, kLogTerms>(kFit, f);
   return DELTANET_MAP(hn::MulAdd(p.v[i], f.v[i], whole.v[i]));
 }
 
 // B and, if wanted, dB/dA, at the second moment A (current or previous, as the kind says).
 template <PrecondKind kKind, bool kSlope, int kTerms, int kVecs>
-HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, const Pack<kVecs>& A, Pack<kVecs>& slope) {
+HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, Vec inverses, Vec centred_logs, int64_t column,
+                                      const Pack<kVecs>& A, Pack<kVecs>& slope) {
   const D d;
   const Vec one = hn::Set(d, 1.0f);
   if constexpr (kKind == PrecondKind::kInverse || kKind == PrecondKind::kInversePrevious) {
@@ -88,20 +119,21 @@ HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, cons
     return B;
   } else {
     const Pack<kVecs> shifted = DELTANET_MAP(hn::Add(A.v[i], hn::Set(d, p.eps)));
-    const Pack<kVecs> r = centred_log(shifted, p.center);
+    const Pack<kVecs> r = centred_log2<kVecs>(inverses, centred_logs, shifted);
     Pack<kVecs> s, ds;
     if constexpr (kKind == PrecondKind::kStableTanh) {
       // tanh r = sign(r) (1-t)/(1+t), t = exp(-2|r|). The slope 4t/(1+t)^2 keeps its digits where tanh saturates, which
       // 1 - tanh^2 does not.
-      const Pack<kVecs> t = DELTANET_MAP(hn::Exp(d, hn::Mul(hn::Set(d, -2.0f), hn::Abs(r.v[i]))));
+      const Pack<kVecs> t = DELTANET_MAP(hn::Exp(d, hn::Mul(hn::Set(d, -2.0f * kLn2), hn::Abs(r.v[i]))));
       const Pack<kVecs> inverse = reciprocal<kVecs>(DELTANET_MAP(hn::Add(one, t.v[i])));
       s = DELTANET_MAP(hn::CopySign(hn::Mul(hn::Sub(one, t.v[i]), inverse.v[i]), r.v[i]));
       if constexpr (kSlope) {
         ds = DELTANET_MAP(hn::Mul(hn::Set(d, 4.0f), hn::Mul(t.v[i], hn::Mul(inverse.v[i], inverse.v[i]))));
       }
     } else {
-      const Pack<kVecs> inverse = reciprocal<kVecs>(DELTANET_MAP(hn::Add(one, hn::Abs(r.v[i]))));
-      s = DELTANET_MAP(hn::Mul(r.v[i], inverse.v[i]));
+      // |s| = |r|/(1+|r|) = 1 - 1/(1+|r|), all times ln 2 so that r can stay a logarithm to base 2.
+      const Pack<kVecs> inverse = reciprocal<kVecs>(DELTANET_MAP(hn::Add(hn::Set(d, kLog2E), hn::Abs(r.v[i]))));
+      s = DELTANET_MAP(hn::CopySign(hn::Sub(hn::Set(d, kLn2), inverse.v[i]), r.v[i]));
       if constexpr (kSlope) ds = DELTANET_MAP(hn::Mul(inverse.v[i], inverse.v[i]));
     }
     const Pack<kVecs> B = polynomial<kVecs, kTerms>(p.curve->coefficients + SquashCurve::kTerms - kTerms, s);
@@ -117,6 +149,8 @@ HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, int64_t column, cons
 template <PrecondKind kKind, bool kKeep, int kTerms, int kVecs>
 HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
   const D d;
+  const Vec inverses = hn::Load(d, log_table().inverse);
+  const Vec centred_logs = hn::Sub(hn::Load(d, log_table().log), hn::Set(d, p.center * kLog2E));
   Pack<kVecs> A = DELTANET_MAP(hn::Load(d, p.A + column + i * kLanes));
   for (int64_t t = 0; t < p.rows; ++t) {
     const int64_t at = t * p.n + column;
@@ -132,7 +166,7 @@ HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
     A = DELTANET_MAP(hn::MulAdd(hn::Mul(beta, k.v[i]), k.v[i], A.v[i]));
     Pack<kVecs> slope;
     const Pack<kVecs> B = preconditioner<kKind, kKeep, kTerms, kVecs>(
-        p, column, kKind == PrecondKind::kInversePrevious ? previous : A, slope);
+        p, inverses, centred_logs, column, kKind == PrecondKind::kInversePrevious ? previous : A, slope);
     for (int i = 0; i < kVecs; ++i) {
       const int64_t here = at + i * kLanes;
       hn::Store(hn::Mul(B.v[i], hn::Load(d, p.x + here)), d, p.y + here);
@@ -196,50 +230,63 @@ void precond_scan(const PrecondScan& p) {
 // Tokens last to first. With y = B x and dA the gradient of A_t from everything after token t:
 //   dB = dy*x, dx += dy*B;   dA += dB dB/dA  (to A_t, or to A_{t-1} after the scan step for the previous kind)
 //   scan step A_t = alpha A_{t-1} + beta k*k:  dk += 2 beta k*dA, dbeta = sum k*k*dA, dlog alpha = alpha A_{t-1}*dA.
-template <bool kPrevious, bool kStable>
+template <bool kPrevious, bool kStable, bool kKeySide>
 void scan_grad(const PrecondScanGrad& p) {
   const D d;
   Vec dcenter = hn::Zero(d);
-  for (int64_t t = p.rows - 1; t >= 0; --t) {
-    Vec dbeta = hn::Zero(d);
-    Vec dalpha_log = hn::Zero(d);
-    const Vec beta = hn::Set(d, p.beta[t]);
-    for (int64_t column = 0; column < p.n; column += kLanes) {
+  alignas(64) float dbeta[kChunk * kLanes] = {}, dalpha_log[kChunk * kLanes] = {};
+  for (int64_t column = 0; column < p.n; column += kLanes) {
+    Vec dA = hn::Load(d, p.dA + column);
+    Vec dridge = hn::Zero(d);
+    for (int64_t t = p.rows - 1; t >= 0; --t) {
       const int64_t at = t * p.n + column;
+      const Vec beta = hn::Set(d, p.beta[t]);
       const Vec k = hn::Load(d, p.k + at);
       const Vec dy = hn::Load(d, p.dy + at);
-      const Vec previous = hn::Load(d, p.A_previous + at);
       const Vec alpha = p.alpha_is_row ? hn::Load(d, p.alpha + at) : hn::Set(d, p.alpha[t]);
-      hn::Store(hn::MulAdd(dy, hn::Load(d, p.B + at), hn::Load(d, p.dx + at)), d, p.dx + at);
-      const Vec direct = hn::Mul(hn::Mul(dy, hn::Load(d, p.x + at)), hn::Load(d, p.slope + at));
+      const Vec x = kKeySide ? k : hn::Load(d, p.x + at);
+      const Vec dx = hn::MulAdd(dy, hn::Load(d, p.B + at), hn::Load(d, p.dx + at));
+      const Vec direct = hn::Mul(hn::Mul(dy, x), hn::Load(d, p.slope + at));
 
-      Vec dA = hn::Load(d, p.dA + column);
       if constexpr (!kPrevious) dA = hn::Add(dA, direct);
-      const Vec decayed = hn::Mul(alpha, previous);
+      const Vec decayed = hn::Mul(alpha, hn::Load(d, p.A_previous + at));
       if constexpr (kStable) {
         // dB/dcenter = -(A + eps) dB/dA, and A_t is recomputed rather than stored.
         const Vec A = hn::MulAdd(hn::Mul(beta, k), k, decayed);
         dcenter = hn::NegMulAdd(direct, hn::Add(A, hn::Set(d, p.eps)), dcenter);
       } else {
-        hn::Store(hn::Add(hn::Load(d, p.dridge + column), direct), d, p.dridge + column);
+        dridge = hn::Add(dridge, direct);
       }
       const Vec kdA = hn::Mul(k, dA);
-      hn::Store(hn::MulAdd(hn::Add(beta, beta), kdA, hn::Load(d, p.dk + at)), d, p.dk + at);
-      dbeta = hn::MulAdd(k, kdA, dbeta);
-      const Vec to_log = hn::Mul(decayed, dA);
-      if (p.alpha_is_row) {
-        hn::Store(hn::Add(hn::Load(d, p.dalpha_log + at), to_log), d, p.dalpha_log + at);
+      const Vec twice = hn::Add(beta, beta);
+      if constexpr (kKeySide) {
+        hn::Store(hn::MulAdd(twice, kdA, dx), d, p.dk + at);
       } else {
-        dalpha_log = hn::Add(dalpha_log, to_log);
+        hn::Store(dx, d, p.dx + at);
+        hn::Store(hn::MulAdd(twice, kdA, hn::Load(d, p.dk + at)), d, p.dk + at);
       }
+      float* dbeta_lanes = dbeta + t * kLanes;
+      hn::Store(hn::MulAdd(k, kdA, hn::Load(d, dbeta_lanes)), d, dbeta_lanes);
+      float* to_log = p.alpha_is_row ? p.dalpha_log + at : dalpha_log + t * kLanes;
+      hn::Store(hn::MulAdd(decayed, dA, hn::Load(d, to_log)), d, to_log);
       dA = hn::Mul(alpha, dA);
       if constexpr (kPrevious) dA = hn::Add(dA, direct);
-      hn::Store(dA, d, p.dA + column);
     }
-    p.dbeta[t] = sum(dbeta);
-    if (!p.alpha_is_row) p.dalpha_log[t] = sum(dalpha_log);
+    hn::Store(dA, d, p.dA + column);
+    if constexpr (!kStable) hn::Store(hn::Add(hn::Load(d, p.dridge + column), dridge), d, p.dridge + column);
+  }
+  for (int64_t t = 0; t < p.rows; ++t) {
+    p.dbeta[t] = sum(hn::Load(d, dbeta + t * kLanes));
+    if (!p.alpha_is_row) p.dalpha_log[t] = sum(hn::Load(d, dalpha_log + t * kLanes));
   }
   if constexpr (kStable) *p.dcenter += sum(dcenter);
+}
+
+// On the key side B multiplies the key itself, and both gradients go to the same place.
+template <bool kPrevious, bool kStable>
+void scan_grad(const PrecondScanGrad& p) {
+  const bool key_side = p.x == p.k && p.dx == p.dk;
+  key_side ? scan_grad<kPrevious, kStable, true>(p) : scan_grad<kPrevious, kStable, false>(p);
 }
 
 void precond_scan_grad(const PrecondScanGrad& p) {

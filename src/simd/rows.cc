@@ -29,10 +29,10 @@ HWY_INLINE float dot(int64_t n, const float* HWY_RESTRICT x, const float* HWY_RE
   int64_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
     for (int c = 0; c < 4; ++c) {
-      acc[c] = hn::MulAdd(hn::Load(d, x + i + c * kLanes), hn::Load(d, y + i + c * kLanes), acc[c]);
+      acc[c] = hn::MulAdd(hn::LoadU(d, x + i + c * kLanes), hn::LoadU(d, y + i + c * kLanes), acc[c]);
     }
   }
-  for (; i < n; i += kLanes) acc[0] = hn::MulAdd(hn::Load(d, x + i), hn::Load(d, y + i), acc[0]);
+  for (; i < n; i += kLanes) acc[0] = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), acc[0]);
   return sum(hn::Add(hn::Add(acc[0], acc[1]), hn::Add(acc[2], acc[3])));
 }
 
@@ -85,12 +85,13 @@ void dot_cols(int64_t rows, int64_t n, const float* x, int64_t ldx, const float*
   }
 }
 
-void l2norm_rows(int64_t rows, int64_t n, float eps, float* x, float* inverse_norm) {
+void l2norm_rows(int64_t rows, int64_t n, float eps, float scale, const float* x, int64_t ldx, float* y,
+                 float* inverse_norm) {
   const D d;
-  for (int64_t r = 0; r < rows; ++r, x += n) {
+  for (int64_t r = 0; r < rows; ++r, x += ldx, y += n) {
     inverse_norm[r] = 1.0f / std::sqrt(dot(n, x, x) + eps);
-    const Vec factor = hn::Set(d, inverse_norm[r]);
-    for (int64_t i = 0; i < n; i += kLanes) hn::Store(hn::Mul(factor, hn::Load(d, x + i)), d, x + i);
+    const Vec factor = hn::Set(d, scale * inverse_norm[r]);
+    for (int64_t i = 0; i < n; i += kLanes) hn::Store(hn::Mul(factor, hn::LoadU(d, x + i)), d, y + i);
   }
 }
 
