@@ -15,7 +15,7 @@ double log_prob_of(float logit, float largest, double sum) {
 }  // namespace
 
 double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
-                          int threads) {
+                          int threads, uint16_t* rounded, int64_t ld_rounded) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -23,13 +23,14 @@ double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_
       if (labels[r] == kIgnoredLabel) {
         std::fill_n(row, vocab, 0.0f);
         loss[r] = 0.0;
-        continue;
+      } else {
+        const float largest = kernels.max(vocab, row), logit = row[labels[r]];
+        const double sum = kernels.exp_sum(vocab, largest, row, row);
+        loss[r] = -log_prob_of(logit, largest, sum);
+        kernels.scale(vocab, static_cast<float>(static_cast<double>(scale) / sum), row);
+        row[labels[r]] -= scale;
       }
-      const float largest = kernels.max(vocab, row), logit = row[labels[r]];
-      const double sum = kernels.exp_sum(vocab, largest, row, row);
-      loss[r] = -log_prob_of(logit, largest, sum);
-      kernels.scale(vocab, static_cast<float>(static_cast<double>(scale) / sum), row);
-      row[labels[r]] -= scale;
+      if (rounded) simd::kernels().convert.f32_to_bf16(vocab, row, rounded + r * ld_rounded);
     }
   });
   double total = 0.0;

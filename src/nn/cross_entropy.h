@@ -10,9 +10,10 @@ inline constexpr int32_t kIgnoredLabel = -100;
 
 // logits [rows, vocab], labels [rows] in [0, vocab) or kIgnoredLabel, loss [rows]:
 //   loss_r = log sum exp(logits_r) - logits_r[label],   logits <- (softmax(logits) - onehot(label)) * scale
-// Ignored rows have loss 0 and gradient 0. Returns the sum of the losses.
+// Ignored rows have loss 0 and gradient 0. Returns the sum of the losses. With `rounded`, [rows][ld_rounded] bfloat16,
+// also the gradient rounded, while a row of it is in the cache.
 double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
-                          int threads);
+                          int threads, uint16_t* rounded = nullptr, int64_t ld_rounded = 0);
 
 // log_prob_r = log softmax(logits_r)[label], greedy_r: the label is the first of the largest logits. Ignored rows have
 // log_prob 0 and are not greedy.

@@ -18,7 +18,6 @@ constexpr int64_t kLargestSums = 4 << 20;   // int8: sums that wait for their sc
 constexpr int64_t kWidened = 1 << 20;       // floats of a block of widened weights: stays in cache until it is used
 constexpr int64_t kItem = 1 << 15;          // elements that are worth handing to a thread
 constexpr int64_t kFewBytes = 64 << 10;     // weights that are worth handing to a thread when decoding
-constexpr int64_t kGap = 32;  // after the rows of narrowed operands: 4 KiB apart they would share cache sets
 
 int64_t bytes_of(WeightType type) {
   return type == WeightType::kFloat32 ? sizeof(float) : type == WeightType::kBfloat16 ? sizeof(uint16_t) : 1;
@@ -51,7 +50,7 @@ class Rounded {
       : rows_(std::min(rows, rows_of(kLargestCopy, n))), n_(n), data_(take<uint16_t>(rows_ * ld())) {}
 
   int64_t rows() const { return rows_; }
-  int64_t ld() const { return n_ + kGap; }
+  int64_t ld() const { return n_ + kRoundedGap; }
   const uint16_t* data() const { return data_; }
 
   void set(const float* x, int64_t ldx, int64_t rows, int threads) {
@@ -258,7 +257,27 @@ void add_bias_gradient(const float* dy, int64_t lddy, int64_t rows, int64_t out,
   });
 }
 
+struct Narrow {
+  const uint16_t* data;
+  int64_t ld;
+};
+
+// dw += dy^T x and dx = dy W, all rounded.
+void both_gradients(Narrow dy, const Rounded& x, int64_t rows, const Weight& w, float* dx, int64_t lddx, float* dw,
+                    int threads) {
+  Matmul weight = weight_product(nullptr, dy.ld, nullptr, x.ld(), rows, dw, w.out, w.in);
+  weight.type = WeightType::kBfloat16;
+  weight.a = dy.data;
+  weight.b = x.data();
+  matmul(weight, threads);
+  Matmul input = input_product(nullptr, dy.ld, rows, w, dx, lddx, false);
+  input.a = dy.data;
+  matmul(input, threads);
+}
+
 }  // namespace
+
+bool rounds_activations(WeightType type) { return type == WeightType::kBfloat16 && matmul_is_fast(type); }
 
 void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
             bool add, int threads) {
@@ -316,29 +335,33 @@ void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64
 
 void linear_backward(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
                      float* dx, int64_t lddx, float* dw, float* dbias, int threads) {
-  if (rows == 0 || w.type != WeightType::kBfloat16 || !matmul_is_fast(w.type)) {
+  if (!rounds_activations(w.type)) {
     linear_backward_weight(dy, lddy, x, ldx, rows, w.type, dw, w.out, w.in, dbias, threads);
     linear_backward_input(dy, lddy, rows, w, dx, lddx, false, threads);
     return;
   }
+  if (rows == 0) return;
   scratch().reset();
   if (dbias) add_bias_gradient(dy, lddy, rows, w.out, dbias, threads);
   Rounded dy_narrow(rows, w.out), x_narrow(rows, w.in);
   const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
-  Matmul input = input_product(dy, lddy, rows, w, dx, lddx, false);
-  Matmul weight = weight_product(dy, lddy, x, ldx, rows, dw, w.out, w.in);
-  weight.type = WeightType::kBfloat16;
-  weight.a = input.a = dy_narrow.data();
-  weight.lda = input.lda = dy_narrow.ld();
-  weight.b = x_narrow.data();
-  weight.ldb = x_narrow.ld();
   for (int64_t r = 0; r < rows; r += block) {
-    input.m = weight.depth = std::min(block, rows - r);
-    input.c = dx + r * lddx;
-    dy_narrow.set(dy + r * lddy, lddy, input.m, threads);
-    x_narrow.set(x + r * ldx, ldx, input.m, threads);
-    matmul(weight, threads);
-    matmul(input, threads);
+    const int64_t count = std::min(block, rows - r);
+    dy_narrow.set(dy + r * lddy, lddy, count, threads);
+    x_narrow.set(x + r * ldx, ldx, count, threads);
+    both_gradients({dy_narrow.data(), dy_narrow.ld()}, x_narrow, count, w, dx + r * lddx, lddx, dw, threads);
+  }
+}
+
+void linear_backward(const uint16_t* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
+                     float* dx, int64_t lddx, float* dw, int threads) {
+  if (rows == 0) return;
+  scratch().reset();
+  Rounded x_narrow(rows, w.in);
+  for (int64_t r = 0; r < rows; r += x_narrow.rows()) {
+    const int64_t count = std::min(x_narrow.rows(), rows - r);
+    x_narrow.set(x + r * ldx, ldx, count, threads);
+    both_gradients({dy + r * lddy, lddy}, x_narrow, count, w, dx + r * lddx, lddx, dw, threads);
   }
 }
 

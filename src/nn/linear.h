@@ -32,4 +32,14 @@ void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64
 void linear_backward(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
                      float* dx, int64_t lddx, float* dw, float* dbias, int threads);
 
+// Between the rows of rounded operands: 4 KiB apart they would share cache sets.
+inline constexpr int64_t kRoundedGap = 32;
+
+// Whether products of many rows with weights of this type round the other factor.
+bool rounds_activations(WeightType type);
+
+// The same with dy rounded by the caller, where rounds_activations(w.type).
+void linear_backward(const uint16_t* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
+                     float* dx, int64_t lddx, float* dw, int threads);
+
 }  // namespace deltanet::nn

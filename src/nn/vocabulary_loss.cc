@@ -18,7 +18,7 @@ void VocabularyLoss::select(int64_t rows, const int32_t* targets) {
 
 // Rows in a block: logits of a few million floats are enough for efficient products.
 int64_t VocabularyLoss::plan(const Weight& head) {
-  if (head.out == planned_vocab_ && head.in == planned_D_) return block_;
+  if (head.out == planned_vocab_ && head.in == planned_D_ && head.type == planned_type_) return block_;
   constexpr int64_t kLogits = int64_t{4} << 20;
   block_ = std::clamp<int64_t>(kLogits / head.out / 16 * 16, 64, 1024);
   arena_.release();
@@ -27,6 +27,11 @@ int64_t VocabularyLoss::plan(const Weight& head) {
   dx_ = arena_.take(block_ * head.in);
   labels_.resize(block_);
   losses_.resize(block_);
+  dlogits_ = nullptr;
+  if (rounds_activations(head.type)) {
+    dlogits_ = reinterpret_cast<uint16_t*>(arena_.take((block_ * (head.out + kRoundedGap) + 1) / 2));
+  }
+  planned_type_ = head.type;
   planned_vocab_ = head.out;
   planned_D_ = head.in;
   return block_;
@@ -58,9 +63,14 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
     const int64_t count = gather(first, D, x, targets, threads);
     linear(x_, D, count, head, nullptr, logits_, vocab, false, threads);
-    sum += cross_entropy_rows(count, vocab, {logits_, vocab}, labels_.data(), scale, losses_.data(), threads);
+    sum += cross_entropy_rows(count, vocab, {logits_, vocab}, labels_.data(), scale, losses_.data(), threads,
+                              dx.data ? dlogits_ : nullptr, vocab + kRoundedGap);
     if (!dx.data) continue;
-    linear_backward(logits_, vocab, x_, D, count, head, dx_, D, dhead, nullptr, threads);
+    if (dlogits_) {
+      linear_backward(dlogits_, vocab + kRoundedGap, x_, D, count, head, dx_, D, dhead, threads);
+    } else {
+      linear_backward(logits_, vocab, x_, D, count, head, dx_, D, dhead, nullptr, threads);
+    }
     for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) std::copy_n(dx_ + i * D, D, dx.data + selected_[first + i] * dx.ld);
     });

@@ -29,11 +29,13 @@ class VocabularyLoss {
   int64_t gather(int64_t first, int64_t D, ConstRows x, const int32_t* targets, int threads);
 
   Arena arena_;
+  WeightType planned_type_ = WeightType::kFloat32;
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
   float *logits_ = nullptr, *x_ = nullptr, *dx_ = nullptr;  // [block, vocab], [block, D] x2
-  std::vector<int64_t> selected_;                           // rows that have a target
-  std::vector<int32_t> labels_;                             // [block]
-  std::vector<double> losses_;                              // [block]
+  uint16_t* dlogits_ = nullptr;    // [block, vocab + kRoundedGap] bfloat16, where products round them
+  std::vector<int64_t> selected_;  // rows that have a target
+  std::vector<int32_t> labels_;    // [block]
+  std::vector<double> losses_;     // [block]
 };
 
 }  // namespace deltanet::nn
