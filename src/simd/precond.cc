@@ -85,23 +85,39 @@ const LogTable& log_table() {
   return table;
 }
 
-// log2(x) - center, with the tables as vectors and the center taken off the logarithms already.
+// x = 2^exponent m, m in [1, 2), with what the tables hold for m.
+struct LogParts {
+  Vec exponent, m, inverse, log;
+};
+
+HWY_INLINE LogParts log_parts(Vec inverses, Vec logs, Vec x) {
+  const D d;
+  const DI di;
+  const auto bits = hn::BitCast(di, x);
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  // One instruction each; the lookup takes the low four bits of the index itself.
+  const __m512i interval = _mm512_srli_epi32(bits.raw, 23 - 4);
+  return {Vec{_mm512_getexp_ps(x.raw)}, Vec{_mm512_getmant_ps(x.raw, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero)},
+          Vec{_mm512_permutexvar_ps(interval, inverses.raw)}, Vec{_mm512_permutexvar_ps(interval, logs.raw)}};
+#else
+  constexpr int kBits = kLanes >= 16 ? 4 : kLanes >= 8 ? 3 : kLanes >= 4 ? 2 : 0;
+  const auto one = hn::Set(di, 0x3f800000);
+  const auto at = hn::IndicesFromVec(d, hn::And(hn::ShiftRight<23 - kBits>(bits), hn::Set(di, kLanes - 1)));
+  return {hn::ConvertTo(d, hn::ShiftRight<23>(hn::Sub(bits, one))),
+          hn::BitCast(d, hn::Or(hn::And(bits, hn::Set(di, 0x7fffff)), one)), hn::TableLookupLanes(inverses, at),
+          hn::TableLookupLanes(logs, at)};
+#endif
+}
+
+// log2(x) - center, with the center taken off the table of logarithms already.
 template <int kVecs>
 HWY_INLINE Pack<kVecs> centred_log2(Vec inverses, Vec centred_logs, const Pack<kVecs>& x) {
   constexpr const float* kFit = kLanes >= 16 ? kLogFit16 : kLanes >= 8 ? kLogFit8 : kLanes >= 4 ? kLogFit4 : kLogFit1;
-  constexpr int kBits = kLanes >= 16 ? 4 : kLanes >= 8 ? 3 : kLanes >= 4 ? 2 : 0;
-  const D d;
-  const DI di;
-  const auto bits_of_one = hn::Set(di, 0x3f800000);
   Pack<kVecs> f, whole;
   for (int i = 0; i < kVecs; ++i) {
-    const auto bits = hn::BitCast(di, x.v[i]);
-    const auto interval = hn::And(hn::ShiftRight<23 - kBits>(bits), hn::Set(di, kLanes - 1));
-    const auto at = hn::IndicesFromVec(d, interval);
-    const auto m = hn::Or(hn::And(bits, hn::Set(di, 0x7fffff)), bits_of_one);
-    const Vec exponent = hn::ConvertTo(d, hn::ShiftRight<23>(hn::Sub(bits, bits_of_one)));
-    f.v[i] = hn::MulSub(hn::BitCast(d, m), hn::TableLookupLanes(inverses, at), hn::Set(d, 1.0f));
-    whole.v[i] = hn::Add(exponent, hn::TableLookupLanes(centred_logs, at));
+    const LogParts parts = log_parts(inverses, centred_logs, x.v[i]);
+    f.v[i] = hn::MulSub(parts.m, parts.inverse, hn::Set(D(), 1.0f));
+    whole.v[i] = hn::Add(parts.exponent, parts.log);
   }
   const Pack<kVecs> p = polynomial<kVecs, kLogTerms>(kFit, f);
   return DELTANET_MAP(hn::MulAdd(p.v[i], f.v[i], whole.v[i]));
