@@ -354,6 +354,19 @@ TEST(Linear, BothGradientsAtOnce) {
       for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx(rows - 1, i), expected_dx(rows - 1, i));
       for (int64_t o = 0; o < out; ++o) EXPECT_EQ(dbias(0, o), expected_dbias(0, o));
       EXPECT_TRUE(dx.gaps_untouched());
+
+      if (!rounds_activations(type)) continue;
+      const int64_t ld = out + kRoundedGap;
+      std::vector<uint16_t> dy_rounded(static_cast<std::size_t>(rows * ld));
+      for (int64_t r = 0; r < rows; ++r) {
+        simd::kernels().convert.f32_to_bf16(out, dy.data.data() + r * dy.ld, dy_rounded.data() + r * ld);
+      }
+      dw.assign(dw.size(), 0.25f);
+      Matrix dx_of_rounded(rows, in, 6);
+      linear_backward(dy_rounded.data(), ld, x.data.data(), x.ld, rows, w.weight, dx_of_rounded.data.data(), dx.ld,
+                      dw.data(), 2);
+      EXPECT_EQ(dw, expected_dw);
+      for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx_of_rounded(rows - 1, i), expected_dx(rows - 1, i));
     }
   }
 }

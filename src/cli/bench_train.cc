@@ -104,10 +104,21 @@ class Subject {
       std::vector<float> x(static_cast<std::size_t>(block * at.in), 0.5f),
           y(static_cast<std::size_t>(block * at.out), 0.5f);
       std::vector<float> dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
+      const nn::Weight weight = weights_->matrix(at);
+      // The loss rounds the gradient of the logits itself, so that this is no part of the head's products.
+      const bool given_rounded = is_head && nn::rounds_activations(weight.type);
+      const int64_t ld = at.out + nn::kRoundedGap;
+      constexpr uint16_t kHalf = 0x3f00;  // 0.5 as bfloat16
+      const std::vector<uint16_t> rounded(given_rounded ? static_cast<std::size_t>(block * ld) : 0, kHalf);
       const auto run = [&] {
-        nn::linear(x.data(), at.in, block, weights_->matrix(at), nullptr, y.data(), at.out, false, threads_);
-        nn::linear_backward(y.data(), at.out, x.data(), at.in, block, weights_->matrix(at), dx.data(), at.in, dw.data(),
-                            nullptr, threads_);
+        nn::linear(x.data(), at.in, block, weight, nullptr, y.data(), at.out, false, threads_);
+        if (given_rounded) {
+          nn::linear_backward(rounded.data(), ld, x.data(), at.in, block, weight, dx.data(), at.in, dw.data(),
+                              threads_);
+        } else {
+          nn::linear_backward(y.data(), at.out, x.data(), at.in, block, weight, dx.data(), at.in, dw.data(), nullptr,
+                              threads_);
+        }
       };
       run();
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)
