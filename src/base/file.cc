@@ -104,7 +104,8 @@ std::string read_file(const fs::path& path, int64_t max_bytes) {
 AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
   buffer_.reserve(kBufferBytes);
   static std::atomic<uint64_t> counter{0};
-  const std::string prefix = "." + target_.filename().string() + "." + std::to_string(getpid()) + "-";
+  std::string prefix = ".";
+  prefix.append(target_.filename().string()).append(".").append(std::to_string(getpid())).append("-");
   struct stat status {};
   do {
     if (descriptor_ >= 0) close(descriptor_);
