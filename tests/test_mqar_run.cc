@@ -34,7 +34,8 @@ TEST(MqarRun, LearnsATinyTask) {
   EXPECT_GE(result.accuracy, 0.99);
   EXPECT_EQ(result.end, MqarEnd::kAccuracy);
   EXPECT_LT(result.steps, mqar_steps(run));
-  EXPECT_LT(result.curve.back().loss, 0.3);
+  // Means since the validation before; how low the last one is depends on how early the accuracy is reached.
+  EXPECT_LT(result.curve.back().loss, 0.5 * result.curve.front().loss);
 }
 
 TEST(MqarRun, ReportsEveryStepAndScoresEveryTest) {

@@ -55,7 +55,7 @@ void Arena::Free::operator()(float* p) const { ::operator delete[](p, alignment)
 void Arena::set_poison(bool on) { poison = on; }
 
 void Arena::add_block(int64_t count) {
-  // Growing by the size so far keeps the number of blocks small; memory that is never touched costs nothing.
+  // Growing by the size so far keeps the number of blocks small; what is never touched costs at most a huge page.
   int64_t size = std::max({count, kSmallestBlock, std::min(capacity_, kLargestGrowth)});
   if (size >= kLargeBlock) size = (size + kHugeFloats - 1) / kHugeFloats * kHugeFloats;
   const size_t bytes = static_cast<size_t>(size) * sizeof(float);

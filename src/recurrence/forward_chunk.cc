@@ -80,11 +80,17 @@ void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outp
   }
 }
 
+constexpr int64_t kPiece = 64;  // floats: as many lines as a row of a small head
+
 // The gates of all heads usually lie together, so they are asked for once per chunk.
 void prefetch_gates(const Problem& p, const Span& span, simd::Prefetcher& prefetcher) {
   for (const Tensor* gate : {&p.in.g, &p.in.beta, &p.in.g_atk, &p.in.beta_atk}) {
     const bool together = *gate && gate->rank == 3 && gate->stride[2] == 1 && gate->stride[1] == gate->shape[2];
-    if (together) prefetcher.add(first_row(*gate, span, 0), span.rows * gate->stride[1]);
+    if (!together) continue;
+    const int64_t floats = span.rows * gate->shape[2];
+    for (int64_t i = 0; i < floats; i += kPiece) {
+      prefetcher.add(first_row(*gate, span, 0) + i, std::min(kPiece, floats - i));
+    }
   }
 }
 

@@ -36,7 +36,7 @@ void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t wid
 }
 
 void prefetch_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, simd::Prefetcher& prefetcher) {
-  if (!source || source.rank != 4 || source.stride[3] != 1) return;
+  if (!source || source.rank != 4 || source.stride[3] != 1 || span.rows <= 0) return;
   const float* row = first_row(source, span, head);
   for (int64_t r = 0; r < span.rows; ++r) prefetcher.add(row + r * source.stride[1], width);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 
 #include "base/edit_distance.h"
 #include "deltanet/error.h"
@@ -344,7 +345,8 @@ void validate(const Spec& spec) {
   };
 
   require(spec.x >= 1 && spec.x <= 2, "x", "a number in [1, 2] (beyond 2 the recurrence is unstable)");
-  require(spec.eps > 0 && std::isfinite(spec.eps), "eps", "a positive number");
+  require(spec.eps >= std::numeric_limits<float>::min() && spec.eps <= std::numeric_limits<float>::max(), "eps",
+          "a positive number that float32 holds, 1.2e-38 to 3.4e38");
   require(spec.l2norm_eps > 0 && std::isfinite(spec.l2norm_eps), "l2norm_eps", "a positive number");
   require(!spec.scale || std::isfinite(*spec.scale), "scale", "a finite number, or none for K^-1/2");
 

@@ -3,6 +3,8 @@
 #define HWY_TARGET_INCLUDE "simd/gemm.cc"
 #include "hwy/foreach_target.h"
 
+#include <algorithm>
+
 #include "hwy/highway.h"
 #include "simd/modules.h"
 
@@ -65,17 +67,27 @@ HWY_INLINE void tile(const Gemm& g, int64_t row, int64_t col) {
 // Columns outside, rows inside: a panel of B (depth x 32 floats) stays in L1 while all rows of A pass over it.
 template <Into kInto, bool kACols>
 HWY_NOINLINE void gemm_into(const Gemm& g) {
-  const int64_t tiles = g.m / kTileRows * (g.n / (kTileVecs * kLanes));
-  const int64_t rows_ahead = g.ahead && tiles > 0 ? g.ahead->per_tile(tiles) : 0;
+  const int64_t vectors = g.n / kLanes, tiles = g.m / kTileRows * (vectors / kTileVecs + vectors % kTileVecs);
+  // Rounded up, so that the last rows are not asked for just before they are needed.
+  int64_t rows_ahead = g.ahead ? g.ahead->per_product() : 0;
+  const int64_t per_tile = (rows_ahead + tiles - 1) / tiles;
+  const auto after_tile = [&] {
+    if (rows_ahead <= 0) return;
+    g.ahead->ask(std::min(per_tile, rows_ahead));
+    rows_ahead -= per_tile;
+  };
   int64_t col = 0;
   for (; col + kTileVecs * kLanes <= g.n; col += kTileVecs * kLanes) {
     for (int64_t row = 0; row < g.m; row += kTileRows) {
       tile<kInto, kACols, kTileVecs>(g, row, col);
-      if (rows_ahead > 0) g.ahead->ask(rows_ahead);
+      after_tile();
     }
   }
   for (; col < g.n; col += kLanes) {
-    for (int64_t row = 0; row < g.m; row += kTileRows) tile<kInto, kACols, 1>(g, row, col);
+    for (int64_t row = 0; row < g.m; row += kTileRows) {
+      tile<kInto, kACols, 1>(g, row, col);
+      after_tile();
+    }
   }
 }
 

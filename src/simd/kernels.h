@@ -181,10 +181,10 @@ struct Kernels {
   // out_j = sum_i x_ij y_ij, or added to out if `add`.
   void (*dot_cols)(int64_t rows, int64_t n, const float* x, int64_t ldx, const float* y, int64_t ldy, bool add,
                    float* out);
-  // y = x / sqrt(x.x + eps); keeps 1/sqrt(x.x + eps). The gradient is in place: dy becomes dx.
-  // y = scale x/|x|; the rows of x need no alignment, and x may be y.
+  // y = scale x / sqrt(x.x + eps); keeps 1/sqrt(x.x + eps). The rows of x need no alignment; x may be y.
   void (*l2norm_rows)(int64_t rows, int64_t n, float eps, float scale, const float* x, int64_t ldx, float* y,
                       float* inverse_norm);
+  // With scale 1, in place: dy becomes dx.
   void (*l2norm_rows_grad)(int64_t rows, int64_t n, const float* y, const float* inverse_norm, float* dy);
 
   void (*precond_scan)(const PrecondScan&);

@@ -4,6 +4,7 @@
 #include "hwy/foreach_target.h"
 
 #include <cmath>
+#include <limits>
 
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
@@ -61,7 +62,7 @@ HWY_INLINE Pack<kVecs> reciprocal(const Pack<kVecs>& x) {
 
 // log2 of a positive normal x: x = 2^e m with m in [1, 2), m c = 1 + f with c the reciprocal of the middle of m's
 // interval, one of as many equal ones as a vector has lanes, looked up. log2(1 + f) is a short polynomial then, and a
-// lookup runs beside the multiply-adds that the scan is bound by. The fits are good to 4e-8.
+// lookup runs beside the multiply-adds that the scan is bound by. The fits are good to 6e-8.
 constexpr int kLogTerms = kLanes >= 16 ? 3 : kLanes >= 8 ? 4 : kLanes >= 4 ? 5 : 8;
 constexpr float kLogFit16[] = {0.48127335f, -0.7216220f, 1.4426949f};
 constexpr float kLogFit8[] = {-0.36205259f, 0.48214364f, -0.72134566f, 1.4426939f};
@@ -134,7 +135,9 @@ HWY_INLINE Pack<kVecs> preconditioner(const PrecondScan& p, Vec inverses, Vec ce
     if constexpr (kSlope) slope = DELTANET_MAP(hn::Neg(hn::Mul(B.v[i], B.v[i])));
     return B;
   } else {
-    const Pack<kVecs> shifted = DELTANET_MAP(hn::Add(A.v[i], hn::Set(d, p.eps)));
+    // Keys that are not normalised can overflow A; the logarithm of the largest float squashes as well as a larger one.
+    const Pack<kVecs> shifted =
+        DELTANET_MAP(hn::Min(hn::Add(A.v[i], hn::Set(d, p.eps)), hn::Set(d, std::numeric_limits<float>::max())));
     const Pack<kVecs> r = centred_log2<kVecs>(inverses, centred_logs, shifted);
     Pack<kVecs> s, ds;
     if constexpr (kKind == PrecondKind::kStableTanh) {

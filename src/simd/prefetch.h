@@ -23,11 +23,9 @@ class Prefetcher {
     rows_.push_back({first, reinterpret_cast<uintptr_t>(row + columns)});
   }
 
-  // Spreads what is left over `products` products.
+  // Spreads what is left over `products` products, each of which asks for per_product() rows between its tiles.
   void plan(int64_t products) { per_product_ = (left() + products - 1) / products; }
-
-  // How many rows to ask for after each tile of a product.
-  int64_t per_tile(int64_t tiles) const { return (per_product_ + tiles - 1) / tiles; }
+  int64_t per_product() const { return per_product_; }
 
   void ask(int64_t rows) {
     const Row* row = rows_.data() + next_;
