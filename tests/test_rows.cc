@@ -136,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Contradiction{"x_below_1", "pgdn", {"x", "0.9"}, "x"},
                     Contradiction{"x_above_2", "pgdn", {"x", "2.1"}, "x"},
                     Contradiction{"eps_zero", "pgdn", {"eps", "0"}, "eps"},
+                    Contradiction{"eps_zero_as_float", "pgdn", {"eps", "1e-60"}, "eps"},
                     Contradiction{"l2norm_eps_negative", "gdn", {"l2norm_eps", "-1e-6"}, "l2norm_eps"}),
     [](const auto& test) { return test.param.name; });
 
