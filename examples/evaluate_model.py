@@ -36,11 +36,14 @@ CONFIG = {
     "head_dim": 64, "expand_v": 1.0, "intermediate_size": 256, "vocab_size": 256,
 }  # fmt: skip
 
-MULTIPLE_CHOICE = """task: {name}
+HEAD = """task: {name}
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {data}}}}}
 test_split: test
-output_type: multiple_choice
+"""
+MULTIPLE_CHOICE = (
+    HEAD
+    + """output_type: multiple_choice
 doc_to_text: question
 doc_to_choice: choices
 doc_to_target: answer
@@ -48,27 +51,26 @@ metric_list:
   - {{metric: acc, aggregation: mean, higher_is_better: true}}
   - {{metric: acc_norm, aggregation: mean, higher_is_better: true}}
 """
-TEXT = """task: {name}
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {data}}}}}
-test_split: test
-output_type: loglikelihood_rolling
+)
+TEXT = (
+    HEAD
+    + """output_type: loglikelihood_rolling
 doc_to_text: ""
 doc_to_target: text
 metric_list:
   - {{metric: bits_per_byte, aggregation: bits_per_byte, higher_is_better: false}}
 """
-WRITTEN = """task: {name}
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {data}}}}}
-test_split: test
-output_type: generate_until
+)
+WRITTEN = (
+    HEAD
+    + """output_type: generate_until
 doc_to_text: question
 doc_to_target: "{{{{choices[answer]}}}}"
 generation_kwargs: {{until: ["."], max_gen_toks: 16, do_sample: false}}
 metric_list:
   - {{metric: exact_match, aggregation: mean, higher_is_better: true}}
 """
+)
 
 
 def fact(country):
