@@ -178,5 +178,21 @@ TEST(LongSequence, OfRepeatedKeysStaysBounded) {
   }
 }
 
+// Squares of such keys are no float32 any more; their squash is one all the same.
+TEST(HugeKeys, OverflowTheMomentAndNothingElse) {
+  Problem problem = problem_of("kp_mamba2", {1, 40, 1, 1, 20, 8, 1}, 11);
+  problem.spec.l2norm = false;
+  Arrays inputs = problem.inputs();
+  fill(inputs, "k", 1e20);
+  for (const std::string& target : simd_targets()) {
+    set_simd_target(target);
+    for (const Mode mode : kModes) {
+      const Arrays outputs = forward_arrays(problem.spec, inputs, one_thread(mode));
+      for (const double o : outputs.at("o").data) EXPECT_TRUE(std::isfinite(o)) << target;
+    }
+  }
+  set_simd_target("");
+}
+
 }  // namespace
 }  // namespace deltanet::test

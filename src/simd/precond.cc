@@ -61,8 +61,8 @@ HWY_INLINE Pack<kVecs> reciprocal(const Pack<kVecs>& x) {
 }
 
 // log2 of a positive normal x: x = 2^e m with m in [1, 2), m c = 1 + f with c the reciprocal of the middle of m's
-// interval, one of as many equal ones as a vector has lanes, looked up. log2(1 + f) is a short polynomial then, and a
-// lookup runs beside the multiply-adds that the scan is bound by. The fits are good to 6e-8.
+// interval, one of as many equal ones as a vector has lanes, looked up. log2(1 + f) is a short polynomial then: the
+// scan is bound by the number of its instructions. The fits are good to 6e-8.
 constexpr int kLogTerms = kLanes >= 16 ? 3 : kLanes >= 8 ? 4 : kLanes >= 4 ? 5 : 8;
 constexpr float kLogFit16[] = {0.48127335f, -0.7216220f, 1.4426949f};
 constexpr float kLogFit8[] = {-0.36205259f, 0.48214364f, -0.72134566f, 1.4426939f};
