@@ -25,6 +25,7 @@ const std::vector<Table>& tables() {
       add_gemm(table.kernels);
       add_rows(table.kernels);
       add_precond(table.kernels);
+      add_precond_grad(table.kernels);
       add_diag(table.kernels);
       add_step(table.kernels);
       add_layers_norm(table.kernels);

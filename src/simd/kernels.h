@@ -83,7 +83,7 @@ struct PrecondScan {
   const SquashCurve* curve;
   const float* ridge;  // [n], inverse kinds
   float* A;            // [n] state, updated
-  float* y;            // [rows][n]; null: only A is wanted
+  float* y;            // [rows][n], may be x for the inverse kinds; null: only A is wanted
   // Kept for the backward pass, [rows][n] each; null in a plain forward.
   float* A_previous;  // A_{t-1}
   float* B;

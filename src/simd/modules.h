@@ -9,6 +9,7 @@ namespace deltanet::simd {
 void add_gemm(Kernels& table);
 void add_rows(Kernels& table);
 void add_precond(Kernels& table);
+void add_precond_grad(Kernels& table);
 void add_diag(Kernels& table);
 void add_step(Kernels& table);
 void add_layers_norm(Kernels& table);
