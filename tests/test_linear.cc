@@ -129,7 +129,7 @@ void check_forward(WeightType type, int64_t rows, int64_t out, int64_t in, const
   const Stored w(type, out, in, 1);
   const Matrix x(rows, in, 2), bias(1, out, 3), before(rows, out, 4);
   Matrix y = before;
-  linear(x.data.data(), x.ld, rows, w.weight, options.bias ? bias.data.data() : nullptr, y.data.data(), y.ld,
+  linear({x.data.data(), x.ld}, rows, w.weight, options.bias ? bias.data.data() : nullptr, y.data.data(), y.ld,
          options.add, options.threads);
   ASSERT_TRUE(y.gaps_untouched());
   for (int64_t r = 0; r < rows; ++r) {
@@ -153,7 +153,7 @@ void check_backward_input(WeightType type, int64_t rows, int64_t out, int64_t in
   const Stored w(type, out, in, 5);
   const Matrix dy(rows, out, 6), before(rows, in, 7);
   Matrix dx = before;
-  linear_backward_input(dy.data.data(), dy.ld, rows, w.weight, dx.data.data(), dx.ld, options.add, options.threads);
+  linear_backward_input({dy.data.data(), dy.ld}, rows, w.weight, dx.data.data(), dx.ld, options.add, options.threads);
   ASSERT_TRUE(dx.gaps_untouched());
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = 0; i < in; ++i) {
@@ -171,7 +171,7 @@ void check_backward_weight(WeightType type, int64_t rows, int64_t out, int64_t i
   const Matrix dy(rows, out, 8), x(rows, in, 9), bias_before(1, out, 10);
   std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f);
   Matrix dbias = bias_before;
-  linear_backward_weight(dy.data.data(), dy.ld, x.data.data(), x.ld, rows, type, dw.data(), out, in,
+  linear_backward_weight({dy.data.data(), dy.ld}, {x.data.data(), x.ld}, rows, type, dw.data(), out, in,
                          options.bias ? dbias.data.data() : nullptr, options.threads);
   ASSERT_TRUE(dbias.gaps_untouched());
   for (int64_t o = 0; o < out; ++o) {
@@ -280,9 +280,9 @@ TEST_P(Targets, FewRowsKeepTheirBits) {
     const Stored w(type, kOut, kIn, 1);
     const Matrix x(kAll, kIn, 2);
     Matrix together(kAll, kOut, 3), alone(1, kOut, 4);
-    linear(x.data.data(), x.ld, kAll, w.weight, nullptr, together.data.data(), together.ld, false, 2);
+    linear({x.data.data(), x.ld}, kAll, w.weight, nullptr, together.data.data(), together.ld, false, 2);
     for (int64_t r = 0; r < kAll; ++r) {
-      linear(x.data.data() + r * x.ld, x.ld, 1, w.weight, nullptr, alone.data.data(), alone.ld, false, 1);
+      linear({x.data.data() + r * x.ld, x.ld}, 1, w.weight, nullptr, alone.data.data(), alone.ld, false, 1);
       for (int64_t o = 0; o < kOut; ++o) ASSERT_EQ(alone(0, o), together(r, o)) << name_of(type);
     }
   }
@@ -335,7 +335,7 @@ TEST_P(Targets, Int8OfZerosAndOfWhatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Simd, Targets, testing::ValuesIn(simd::target_names()),
                          [](const auto& test) { return test.param; });
 
-// Rounding once for both gradients changes no bit of them.
+// Rounding once for both gradients changes no bit of them, nor does rounding beforehand.
 TEST(Linear, BothGradientsAtOnce) {
   for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
     for (const int64_t rows : {1, 70}) {
@@ -345,10 +345,10 @@ TEST(Linear, BothGradientsAtOnce) {
       Matrix dx(rows, in, 4), dbias(1, out, 5);
       Matrix expected_dx = dx, expected_dbias = dbias;
       std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f), expected_dw = dw;
-      linear_backward_weight(dy.data.data(), dy.ld, x.data.data(), x.ld, rows, type, expected_dw.data(), out, in,
+      linear_backward_weight({dy.data.data(), dy.ld}, {x.data.data(), x.ld}, rows, type, expected_dw.data(), out, in,
                              expected_dbias.data.data(), 2);
-      linear_backward_input(dy.data.data(), dy.ld, rows, w.weight, expected_dx.data.data(), dx.ld, false, 2);
-      linear_backward(dy.data.data(), dy.ld, x.data.data(), x.ld, rows, w.weight, dx.data.data(), dx.ld, dw.data(),
+      linear_backward_input({dy.data.data(), dy.ld}, rows, w.weight, expected_dx.data.data(), dx.ld, false, 2);
+      linear_backward({dy.data.data(), dy.ld}, {x.data.data(), x.ld}, rows, w.weight, dx.data.data(), dx.ld, dw.data(),
                       dbias.data.data(), 2);
       EXPECT_EQ(dw, expected_dw);
       for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx(rows - 1, i), expected_dx(rows - 1, i));
@@ -356,17 +356,31 @@ TEST(Linear, BothGradientsAtOnce) {
       EXPECT_TRUE(dx.gaps_untouched());
 
       if (!rounds_activations(type)) continue;
-      const int64_t ld = out + kRoundedGap;
-      std::vector<uint16_t> dy_rounded(static_cast<std::size_t>(rows * ld));
-      for (int64_t r = 0; r < rows; ++r) {
-        simd::kernels().convert.f32_to_bf16(out, dy.data.data() + r * dy.ld, dy_rounded.data() + r * ld);
+      const auto rounded = [&](const Matrix& m, int64_t n) {
+        std::vector<uint16_t> narrow(static_cast<std::size_t>(rows * narrow_ld(n)));
+        copy_rows(rows, n, {m.data.data(), m.ld}, {narrow.data(), narrow_ld(n)}, 1);
+        return narrow;
+      };
+      const std::vector<uint16_t> dy_rounded = rounded(dy, out), x_rounded = rounded(x, in);
+      const ConstFactor narrow_dy(dy_rounded.data(), narrow_ld(out)), narrow_x(x_rounded.data(), narrow_ld(in));
+      for (const ConstFactor& x_factor : {ConstFactor(x.data.data(), x.ld), narrow_x}) {
+        dw.assign(dw.size(), 0.25f);
+        Matrix dx_of_rounded(rows, in, 6);
+        linear_backward(narrow_dy, x_factor, rows, w.weight, dx_of_rounded.data.data(), dx.ld, dw.data(), nullptr, 2);
+        EXPECT_EQ(dw, expected_dw);
+        for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx_of_rounded(rows - 1, i), expected_dx(rows - 1, i));
       }
       dw.assign(dw.size(), 0.25f);
-      Matrix dx_of_rounded(rows, in, 6);
-      linear_backward(dy_rounded.data(), ld, x.data.data(), x.ld, rows, w.weight, dx_of_rounded.data.data(), dx.ld,
-                      dw.data(), 2);
+      linear_backward_weight(narrow_dy, narrow_x, rows, type, dw.data(), out, in, nullptr, 2);
       EXPECT_EQ(dw, expected_dw);
-      for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx_of_rounded(rows - 1, i), expected_dx(rows - 1, i));
+      linear_backward_input(narrow_dy, rows, w.weight, dx.data.data(), dx.ld, false, 2);
+      for (int64_t i = 0; i < in; ++i) EXPECT_EQ(dx(rows - 1, i), expected_dx(rows - 1, i));
+
+      if (rows == 1) continue;  // linear rounds nothing there
+      Matrix y(rows, out, 7), y_of_rounded(rows, out, 8);
+      linear({x.data.data(), x.ld}, rows, w.weight, nullptr, y.data.data(), y.ld, false, 2);
+      linear(narrow_x, rows, w.weight, nullptr, y_of_rounded.data.data(), y.ld, false, 2);
+      for (int64_t o = 0; o < out; ++o) EXPECT_EQ(y_of_rounded(rows - 1, o), y(rows - 1, o));
     }
   }
 }
@@ -374,8 +388,8 @@ TEST(Linear, BothGradientsAtOnce) {
 TEST(LinearErrors, Int8HasNoGradients) {
   const Stored w(WeightType::kInt8, 4, 4, 1);
   Matrix dy(2, 4, 2), dx(2, 4, 3);
-  EXPECT_THROW(linear_backward_input(dy.data.data(), dy.ld, 2, w.weight, dx.data.data(), dx.ld, false, 1), Error);
-  EXPECT_THROW(linear_backward_weight(dy.data.data(), dy.ld, dy.data.data(), dy.ld, 2, WeightType::kInt8,
+  EXPECT_THROW(linear_backward_input({dy.data.data(), dy.ld}, 2, w.weight, dx.data.data(), dx.ld, false, 1), Error);
+  EXPECT_THROW(linear_backward_weight({dy.data.data(), dy.ld}, {dy.data.data(), dy.ld}, 2, WeightType::kInt8,
                                       dx.data.data(), 4, 4, nullptr, 1),
                Error);
 }
@@ -386,7 +400,7 @@ TEST(LinearThreads, LimitIsLifted) {
   const Matrix x(64, 64, 2);
   Matrix y(64, 64, 3);
   for (const int threads : {1, before + 1, 0}) {
-    linear(x.data.data(), x.ld, 64, w.weight, nullptr, y.data.data(), y.ld, false, threads);
+    linear({x.data.data(), x.ld}, 64, w.weight, nullptr, y.data.data(), y.ld, false, threads);
     EXPECT_EQ(default_threads(), before);
   }
 }

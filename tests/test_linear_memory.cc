@@ -27,11 +27,11 @@ struct Layer {
 
   Weight weight(WeightType type) const { return {type, words.data(), scale.data(), kOut, kIn}; }
   void forward(WeightType type, int64_t rows, int threads) {
-    linear(x.data(), kIn, rows, weight(type), scale.data(), y.data(), kOut, true, threads);
+    linear({x.data(), kIn}, rows, weight(type), scale.data(), y.data(), kOut, true, threads);
   }
   void backward(WeightType type, int threads) {
-    linear_backward_input(y.data(), kOut, kMany, weight(type), x.data(), kIn, false, threads);
-    linear_backward_weight(y.data(), kOut, x.data(), kIn, kMany, type, dw.data(), kOut, kIn, nullptr, threads);
+    linear_backward_input({y.data(), kOut}, kMany, weight(type), x.data(), kIn, false, threads);
+    linear_backward_weight({y.data(), kOut}, {x.data(), kIn}, kMany, type, dw.data(), kOut, kIn, nullptr, threads);
   }
 };
 

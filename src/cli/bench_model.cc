@@ -135,7 +135,8 @@ class ModelBench {
     constexpr int kProducts = 8;
     const auto product = [&] {
       for (int i = 0; i < kProducts; ++i) {
-        nn::linear(x.data(), at.in, settings_.tokens, weights_->matrix(at), nullptr, y.data(), at.out, false, threads_);
+        nn::linear({x.data(), at.in}, settings_.tokens, weights_->matrix(at), nullptr, y.data(), at.out, false,
+                   threads_);
       }
     };
     const auto pass = [&] {

@@ -103,22 +103,20 @@ class Subject {
       const int64_t block = is_head ? std::min<int64_t>(rows, 512) : rows;
       std::vector<float> x(static_cast<std::size_t>(block * at.in), 0.5f),
           y(static_cast<std::size_t>(block * at.out), 0.5f);
-      std::vector<float> dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
+      std::vector<float> dy, dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
       const nn::Weight weight = weights_->matrix(at);
-      // The loss rounds the gradient of the logits itself, so that this is no part of the head's products.
-      const bool given_rounded = is_head && nn::rounds_activations(weight.type);
-      const int64_t ld = at.out + nn::kRoundedGap;
-      constexpr uint16_t kHalf = 0x3f00;  // 0.5 as bfloat16
-      const std::vector<uint16_t> rounded(given_rounded ? static_cast<std::size_t>(block * ld) : 0, kHalf);
+      // What feeds a product rounds it, so that this is no part of the products.
+      const auto factor = [&](std::vector<float>& data, int64_t n) {
+        const nn::Factor f = nn::factor_for(weight.type, block, data.data(), n);
+        constexpr uint16_t kHalf = 0x3f00;  // 0.5 as bfloat16
+        if (f.narrow) std::fill_n(f.narrow, block * f.ld, kHalf);
+        return f;
+      };
+      if (nn::rounds_activations(weight.type)) dy.resize(y.size());  // otherwise y will do
+      const nn::Factor x_factor = factor(x, at.in), dy_factor = factor(dy.empty() ? y : dy, at.out);
       const auto run = [&] {
-        nn::linear(x.data(), at.in, block, weight, nullptr, y.data(), at.out, false, threads_);
-        if (given_rounded) {
-          nn::linear_backward(rounded.data(), ld, x.data(), at.in, block, weight, dx.data(), at.in, dw.data(),
-                              threads_);
-        } else {
-          nn::linear_backward(y.data(), at.out, x.data(), at.in, block, weight, dx.data(), at.in, dw.data(), nullptr,
-                              threads_);
-        }
+        nn::linear(x_factor, block, weight, nullptr, y.data(), at.out, false, threads_);
+        nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), at.in, dw.data(), nullptr, threads_);
       };
       run();
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)

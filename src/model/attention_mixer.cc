@@ -1,27 +1,13 @@
 #include "model/attention_mixer.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "base/parallel.h"
 #include "nn/attention.h"
 #include "nn/gated_norm.h"
 #include "nn/linear.h"
 
 namespace deltanet {
-namespace {
-
-// Copies the first `columns` columns of each row.
-void copy_columns(const Pass& pass, const float* from, int64_t ld_from, int64_t columns, float* to, int64_t ld_to) {
-  constexpr int64_t kBlock = 64;
-  parallel_blocks(pass.threads, pass.rows(), kBlock, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) std::copy_n(from + row * ld_from, columns, to + row * ld_to);
-  });
-}
-
-}  // namespace
-
 AttentionMixer::AttentionMixer(const Config& config, const AttentionConfig& attention, const AttentionLayout& layout,
                                std::shared_ptr<nn::Rope> rope)
     : config_(config), attention_(attention), layout_(layout), rope_(std::move(rope)) {}
@@ -35,11 +21,11 @@ AttentionActivations AttentionMixer::plan(Arena& arena, int64_t rows) const {
           .lse = arena.take(rows * l.heads)};
 }
 
-void AttentionMixer::forward(const Pass& pass, const Weights& w, const float* x, const AttentionActivations& a,
-                             LayerState* state, float* y) const {
+void AttentionMixer::forward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
+                             LayerState* state, const nn::Factor& y) const {
   const AttentionLayout& l = layout_;
   const int64_t rows = pass.rows(), columns = l.in.out, rotated = l.q.width + l.k.width;
-  nn::linear(x, l.in.in, rows, w.matrix(l.in), w.vector(l.bias), a.proj, columns, false, pass.threads);
+  nn::linear(x, rows, w.matrix(l.in), w.vector(l.bias), a.proj, columns, false, pass.threads);
 
   float *q = a.rotated, *k = a.rotated + l.q.width;
   if (attention_.qk_norm) {
@@ -50,7 +36,7 @@ void AttentionMixer::forward(const Pass& pass, const Weights& w, const float* x,
     norm(l.q, l.heads, l.q_norm, a.rstd, q);
     norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, k);
   } else {
-    copy_columns(pass, a.proj, columns, rotated, a.rotated, rotated);
+    nn::copy_rows(rows, rotated, {a.proj, columns}, {a.rotated, rotated}, pass.threads);
   }
   thread_local std::vector<int64_t> starts;  // decoding allocates nothing
   starts.clear();
@@ -87,11 +73,11 @@ nn::Attention AttentionMixer::arguments(const Pass& pass, const AttentionActivat
           .ldv = l.in.out};
 }
 
-void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, float* y) const {
-  copy_columns(pass, a.o, layout_.q.width, layout_.q.width, y, layout_.q.width);
+void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const {
+  nn::copy_rows(pass.rows(), layout_.q.width, {a.o, layout_.q.width}, y, pass.threads);
 }
 
-void AttentionMixer::backward(const Pass& pass, const Weights& w, const float* x, const AttentionActivations& a,
+void AttentionMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
                               const float* dy, const AttentionActivations& d, float* dmatrices, float* dvectors,
                               float* dx) const {
   const AttentionLayout& l = layout_;
@@ -120,9 +106,9 @@ void AttentionMixer::backward(const Pass& pass, const Weights& w, const float* x
     norm(l.q, l.heads, l.q_norm, a.rstd, dq);
     norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, dk);
   } else {
-    copy_columns(pass, d.rotated, rotated, rotated, d.proj, columns);
+    nn::copy_rows(rows, rotated, {d.rotated, rotated}, {d.proj, columns}, pass.threads);
   }
-  nn::linear_backward(d.proj, columns, x, l.in.in, rows, w.matrix(l.in), dx, l.in.in, dmatrices + l.in.offset,
+  nn::linear_backward({d.proj, columns}, x, rows, w.matrix(l.in), dx, l.in.in, dmatrices + l.in.offset,
                       l.bias == kAbsent ? nullptr : dvectors + l.bias, pass.threads);
 }
 

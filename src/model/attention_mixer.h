@@ -33,10 +33,10 @@ class AttentionMixer {
   AttentionActivations plan(Arena& arena, int64_t rows) const;
 
   // y [R, heads*head_dim]. `state` may be null.
-  void forward(const Pass& pass, const Weights& weights, const float* x, const AttentionActivations& a,
-               LayerState* state, float* y) const;
-  void output(const Pass& pass, const AttentionActivations& a, float* y) const;
-  void backward(const Pass& pass, const Weights& weights, const float* x, const AttentionActivations& a,
+  void forward(const Pass& pass, const Weights& weights, const nn::Factor& x, const AttentionActivations& a,
+               LayerState* state, const nn::Factor& y) const;
+  void output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const;
+  void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const AttentionActivations& a,
                 const float* dy, const AttentionActivations& d, float* dmatrices, float* dvectors, float* dx) const;
 
  private:

@@ -140,7 +140,7 @@ void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const in
   for (int64_t n = 0; n < N; ++n) {  // to the front: row n is not read again
     std::copy_n(scratch_.x + (offsets[n + 1] - 1) * D, D, scratch_.x + n * D);
   }
-  nn::linear(scratch_.x, D, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
+  nn::linear({scratch_.x, D}, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
              pass.threads);
 }
 
@@ -149,7 +149,7 @@ void LanguageModel::all_logits(std::span<const int32_t> ids, std::span<const int
   const Pass pass = check(ids, offsets, state);
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, state);
-  nn::linear(scratch_.x, config().hidden_size, pass.rows(), weights_->matrix(layout().head()), nullptr, logits,
+  nn::linear({scratch_.x, config().hidden_size}, pass.rows(), weights_->matrix(layout().head()), nullptr, logits,
              config().vocab_size, false, pass.threads);
 }
 

@@ -7,6 +7,19 @@
 #include "nn/swiglu.h"
 
 namespace deltanet {
+namespace {
+
+// What the product with `matrix` takes, in this memory.
+nn::Factor input_of(const MatrixAt& matrix, const Weights& w, int64_t rows, float* memory) {
+  return nn::factor_for(w.matrix(matrix).type, rows, memory, matrix.in);
+}
+
+// The gradient of its result.
+nn::Factor gradient_of(const MatrixAt& matrix, const Weights& w, int64_t rows, float* memory) {
+  return nn::factor_for(w.matrix(matrix).type, rows, memory, matrix.out);
+}
+
+}  // namespace
 
 Layer::Layer(const Config& config, const LayerLayout& layout, std::shared_ptr<nn::Rope> rope)
     : config_(config), layout_(layout) {
@@ -35,26 +48,27 @@ void Layer::forward(const Pass& pass, const Weights& w, const float* before, con
                     float* pending_out) const {
   const int64_t rows = pass.rows(), D = config_.hidden_size, F = config_.intermediate_size;
   const auto eps = static_cast<float>(config_.norm_eps);
+  const nn::Factor x = input_of(mixer_in(), w, rows, scratch.x), y = input_of(mixer_out(), w, rows, scratch.y);
   if (pending) {
-    nn::add_rms_norm_forward(rows, D, eps, {before, D}, {pending, D}, w.vector(layout_.attn_norm), {a.h, D},
-                             {scratch.x, D}, a.attn_rstd, pass.threads);
+    nn::add_rms_norm_forward(rows, D, eps, {before, D}, {pending, D}, w.vector(layout_.attn_norm), {a.h, D}, x,
+                             a.attn_rstd, pass.threads);
   } else {
-    nn::rms_norm_forward(rows, D, eps, {a.h, D}, w.vector(layout_.attn_norm), {scratch.x, D}, a.attn_rstd,
-                         pass.threads);
+    nn::rms_norm_forward(rows, D, eps, {a.h, D}, w.vector(layout_.attn_norm), x, a.attn_rstd, pass.threads);
   }
   if (attention_) {
-    attention_->forward(pass, w, scratch.x, a.attention, state, scratch.y);
+    attention_->forward(pass, w, x, a.attention, state, y);
   } else {
-    recurrence_->forward(pass, w, scratch.x, a.recurrence, state, fresh_state, scratch.y);
+    recurrence_->forward(pass, w, x, a.recurrence, state, fresh_state, y);
   }
-  const MatrixAt& out = attention_ ? layout_.attention.out : layout_.recurrence.out;
-  nn::linear(scratch.y, out.in, rows, w.matrix(out), nullptr, pending_out, D, false, pass.threads);
+  nn::linear(y, rows, w.matrix(mixer_out()), nullptr, pending_out, D, false, pass.threads);
 
-  nn::add_rms_norm_forward(rows, D, eps, {a.h, D}, {pending_out, D}, w.vector(layout_.mlp_norm), {a.h_mid, D},
-                           {scratch.x, D}, a.mlp_rstd, pass.threads);
-  nn::linear(scratch.x, D, rows, w.matrix(layout_.gate_up), nullptr, a.gate_up, 2 * F, false, pass.threads);
-  nn::swiglu_forward(rows, F, {a.gate_up, 2 * F}, {a.gate_up + F, 2 * F}, {scratch.product, F}, pass.threads);
-  nn::linear(scratch.product, F, rows, w.matrix(layout_.down), nullptr, pending_out, D, false, pass.threads);
+  const nn::Factor mlp_x = input_of(layout_.gate_up, w, rows, scratch.x);
+  const nn::Factor product = input_of(layout_.down, w, rows, scratch.product);
+  nn::add_rms_norm_forward(rows, D, eps, {a.h, D}, {pending_out, D}, w.vector(layout_.mlp_norm), {a.h_mid, D}, mlp_x,
+                           a.mlp_rstd, pass.threads);
+  nn::linear(mlp_x, rows, w.matrix(layout_.gate_up), nullptr, a.gate_up, 2 * F, false, pass.threads);
+  nn::swiglu_forward(rows, F, {a.gate_up, 2 * F}, {a.gate_up + F, 2 * F}, product, pass.threads);
+  nn::linear(product, rows, w.matrix(layout_.down), nullptr, pending_out, D, false, pass.threads);
 }
 
 void Layer::backward(const Pass& pass, const Weights& w, const LayerActivations& a, const LayerActivations& d,
@@ -69,14 +83,23 @@ void Layer::mlp_backward(const Pass& pass, const Weights& w, const LayerActivati
                          float* dh) const {
   const int64_t rows = pass.rows(), D = config_.hidden_size, F = config_.intermediate_size;
   const MatrixAt &down = layout_.down, &gate_up = layout_.gate_up;
-  nn::linear_backward_input(dh, D, rows, w.matrix(down), dscratch.product, F, false, pass.threads);
-  nn::swiglu_backward(rows, F, {a.gate_up, 2 * F}, {a.gate_up + F, 2 * F}, {dscratch.product, F}, {d.gate_up, 2 * F},
-                      {d.gate_up + F, 2 * F}, {scratch.product, F}, pass.threads);
-  nn::linear_backward_weight(dh, D, scratch.product, F, rows, w.type(), dmatrices + down.offset, down.out, down.in,
+  // dscratch.x is free until the end, and both products with dh take it rounded.
+  const nn::Factor dh_factor = gradient_of(down, w, rows, dscratch.x);
+  const nn::ConstFactor dy = dh_factor.narrow ? nn::ConstFactor(dh_factor) : nn::ConstFactor(dh, D);
+  if (dh_factor.narrow) nn::copy_rows(rows, D, {dh, D}, dh_factor, pass.threads);
+  nn::linear_backward_input(dy, rows, w.matrix(down), dscratch.product, F, false, pass.threads);
+
+  const nn::Factor product = input_of(down, w, rows, scratch.product),
+                   dgate_up = gradient_of(gate_up, w, rows, d.gate_up);
+  nn::swiglu_backward(rows, F, {a.gate_up, 2 * F}, {a.gate_up + F, 2 * F}, {dscratch.product, F}, dgate_up,
+                      dgate_up.from(0, F), product, pass.threads);
+  nn::linear_backward_weight(dy, product, rows, w.matrix(down).type, dmatrices + down.offset, down.out, down.in,
                              nullptr, pass.threads);
-  nn::rms_norm_apply(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), {scratch.x, D}, pass.threads);
-  nn::linear_backward(d.gate_up, 2 * F, scratch.x, D, rows, w.matrix(gate_up), dscratch.x, D,
-                      dmatrices + gate_up.offset, nullptr, pass.threads);
+
+  const nn::Factor x = input_of(gate_up, w, rows, scratch.x);
+  nn::rms_norm_apply(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), x, pass.threads);
+  nn::linear_backward(dgate_up, x, rows, w.matrix(gate_up), dscratch.x, D, dmatrices + gate_up.offset, nullptr,
+                      pass.threads);
   nn::rms_norm_backward(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), {dscratch.x, D}, {dh, D},
                         dvectors + layout_.mlp_norm, pass.threads);
 }
@@ -85,19 +108,20 @@ void Layer::mixer_backward(const Pass& pass, const Weights& w, const LayerActiva
                            const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
                            float* dh) const {
   const int64_t rows = pass.rows(), D = config_.hidden_size;
-  const MatrixAt& out = attention_ ? layout_.attention.out : layout_.recurrence.out;
+  const MatrixAt& out = mixer_out();
+  const nn::Factor x = input_of(mixer_in(), w, rows, scratch.x), y = input_of(out, w, rows, scratch.y);
   if (attention_) {
-    attention_->output(pass, a.attention, scratch.y);
+    attention_->output(pass, a.attention, y);
   } else {
-    recurrence_->output(pass, w, a.recurrence, scratch.y);
+    recurrence_->output(pass, w, a.recurrence, y);
   }
-  nn::linear_backward(dh, D, scratch.y, out.in, rows, w.matrix(out), dscratch.y, out.in, dmatrices + out.offset,
-                      nullptr, pass.threads);
-  nn::rms_norm_apply(rows, D, {a.h, D}, a.attn_rstd, w.vector(layout_.attn_norm), {scratch.x, D}, pass.threads);
+  nn::linear_backward({dh, D}, y, rows, w.matrix(out), dscratch.y, out.in, dmatrices + out.offset, nullptr,
+                      pass.threads);
+  nn::rms_norm_apply(rows, D, {a.h, D}, a.attn_rstd, w.vector(layout_.attn_norm), x, pass.threads);
   if (attention_) {
-    attention_->backward(pass, w, scratch.x, a.attention, dscratch.y, d.attention, dmatrices, dvectors, dscratch.x);
+    attention_->backward(pass, w, x, a.attention, dscratch.y, d.attention, dmatrices, dvectors, dscratch.x);
   } else {
-    recurrence_->backward(pass, w, scratch.x, a.recurrence, dscratch.y, d.recurrence, dmatrices, dvectors, dscratch.x);
+    recurrence_->backward(pass, w, x, a.recurrence, dscratch.y, d.recurrence, dmatrices, dvectors, dscratch.x);
   }
   nn::rms_norm_backward(rows, D, {a.h, D}, a.attn_rstd, w.vector(layout_.attn_norm), {dscratch.x, D}, {dh, D},
                         dvectors + layout_.attn_norm, pass.threads);

@@ -23,7 +23,7 @@ struct LayerActivations {
   float* gate_up = nullptr;  // [R,2F]
 };
 
-// Shared by all layers.
+// Memory that all layers share. The layers keep what a product takes in the product's type there (nn/factor.h).
 struct LayerScratch {
   float* x = nullptr;        // [R,D]: normalised input of a product
   float* y = nullptr;        // [R, width of the mixer's output]
@@ -51,6 +51,8 @@ class Layer {
                 float* dh) const;
 
  private:
+  const MatrixAt& mixer_in() const { return attention_ ? layout_.attention.in : layout_.recurrence.in; }
+  const MatrixAt& mixer_out() const { return attention_ ? layout_.attention.out : layout_.recurrence.out; }
   void mlp_backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
                     const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
                     float* dh) const;

@@ -170,14 +170,14 @@ void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const Recurrence
   }
 }
 
-void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const float* x, const RecurrenceActivations& a,
-                              LayerState* state, bool fresh_state, float* y) const {
+void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const nn::Factor& x, const RecurrenceActivations& a,
+                              LayerState* state, bool fresh_state, const nn::Factor& y) const {
   const RecurrenceLayout& l = layout_;
   const int64_t rows = pass.rows(), columns = l.in.out;
-  nn::linear(x, l.in.in, rows, w.matrix(l.in), nullptr, a.proj, columns, false, pass.threads);
+  nn::linear(x, rows, w.matrix(l.in), nullptr, a.proj, columns, false, pass.threads);
   const auto second = [&](Slice low_rank, const MatrixAt& up, const float* bias, float* out) {
     if (!up) return;
-    nn::linear(a.proj + low_rank.column, columns, rows, w.matrix(up), bias, out, up.out, false, pass.threads);
+    nn::linear({a.proj + low_rank.column, columns}, rows, w.matrix(up), bias, out, up.out, false, pass.threads);
   };
   second(l.low_rank_decay, l.decay_up, nullptr, a.decay_in);
   second(l.low_rank_gate, l.gate_up, w.vector(l.gate_bias), a.gate_in);
@@ -229,8 +229,9 @@ void RecurrenceMixer::bind_state(LayerState& state, int64_t N, bool fresh, Input
   if (in.P0) in.ridge = Tensor();  // it only makes the first P
 }
 
-void RecurrenceMixer::output(const Pass& pass, const Weights& w, const RecurrenceActivations& a, float* y) const {
-  nn::gated_norm_forward(output_norm(w), pass.rows(), {a.o, U_ * V_}, gate_of(a), {y, U_ * V_}, a.o_rstd, pass.threads);
+void RecurrenceMixer::output(const Pass& pass, const Weights& w, const RecurrenceActivations& a,
+                             const nn::Factor& y) const {
+  nn::gated_norm_forward(output_norm(w), pass.rows(), {a.o, U_ * V_}, gate_of(a), y, a.o_rstd, pass.threads);
 }
 
 // The output gate before its activation.

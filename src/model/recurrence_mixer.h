@@ -54,13 +54,13 @@ class RecurrenceMixer {
   RecurrenceActivations plan(Arena& arena, int64_t rows, bool gradients) const;
 
   // y [R, UV]. `state` may be null: sequences start empty and their end is forgotten.
-  void forward(const Pass& pass, const Weights& weights, const float* x, const RecurrenceActivations& a,
-               LayerState* state, bool fresh_state, float* y) const;
+  void forward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
+               LayerState* state, bool fresh_state, const nn::Factor& y) const;
   // y again, from what forward left.
-  void output(const Pass& pass, const Weights& weights, const RecurrenceActivations& a, float* y) const;
+  void output(const Pass& pass, const Weights& weights, const RecurrenceActivations& a, const nn::Factor& y) const;
   // From dy [R, UV]: gradients of all parameters but o_proj are added to the two arrays, dx [R,D] is set. `a` must be
   // as forward left it, without a state; x as it was given.
-  void backward(const Pass& pass, const Weights& weights, const float* x, const RecurrenceActivations& a,
+  void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
                 const float* dy, const RecurrenceActivations& d, float* dmatrices, float* dvectors, float* dx) const;
 
  private:

@@ -11,15 +11,15 @@ namespace deltanet {
 namespace {
 
 // x W^T backwards: the weight's gradient is added, dx set.
-void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, const float* dy, int64_t lddy,
-                     const float* x, int64_t ldx, float* dmatrices, float* dbias, float* dx, int64_t lddx) {
-  nn::linear_backward(dy, lddy, x, ldx, pass.rows(), w.matrix(at), dx, lddx, dmatrices + at.offset, dbias,
+void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, nn::ConstRows dy, const nn::ConstFactor& x,
+                     float* dmatrices, float* dbias, nn::Rows dx) {
+  nn::linear_backward({dy.data, dy.ld}, x, pass.rows(), w.matrix(at), dx.data, dx.ld, dmatrices + at.offset, dbias,
                       pass.threads);
 }
 
 }  // namespace
 
-void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const float* x, const RecurrenceActivations& a,
+void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const RecurrenceActivations& a,
                                const float* dy, const RecurrenceActivations& d, float* dmatrices, float* dvectors,
                                float* dx) const {
   const RecurrenceLayout& l = layout_;
@@ -44,13 +44,13 @@ void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const float* 
                           {.dx = {d.proj, columns}, .dweight = dvector(l.conv)}, pass.threads);
   const auto second = [&](Slice low_rank, const MatrixAt& up, const float* dout, float* dbias) {
     if (!up) return;
-    linear_backward(pass, w, up, dout, up.out, a.proj + low_rank.column, columns, dmatrices, dbias,
-                    d.proj + low_rank.column, columns);
+    linear_backward(pass, w, up, {dout, up.out}, {a.proj + low_rank.column, columns}, dmatrices, dbias,
+                    {d.proj + low_rank.column, columns});
   };
   second(l.low_rank_decay, l.decay_up, d.decay_in, nullptr);
   second(l.low_rank_gate, l.gate_up, d.gate_in, dvector(l.gate_bias));
   second(l.low_rank_eta, l.eta_up, d.eta_in, nullptr);
-  linear_backward(pass, w, l.in, d.proj, columns, x, l.in.in, dmatrices, nullptr, dx, l.in.in);
+  linear_backward(pass, w, l.in, {d.proj, columns}, x, dmatrices, nullptr, {dx, l.in.in});
 }
 
 void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const RecurrenceActivations& a,

@@ -14,12 +14,11 @@ simd::GatedNorm block_of(const GatedNorm& norm, int64_t begin, int64_t end, Cons
 
 }  // namespace
 
-void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, Rows y, float* rstd,
+void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const Factor& y, float* rstd,
                         int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_row_blocks(rows, norm.heads * norm.V, threads, [&](int64_t begin, int64_t end) {
-    kernels.gated_norm(block_of(norm, begin, end, o, gate), norm.eps, y.from(begin),
-                       rstd ? rstd + begin * norm.heads : nullptr);
+  for_factor_blocks(rows, norm.heads * norm.V, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+    kernels.gated_norm(block_of(norm, begin, end, o, gate), norm.eps, out, rstd ? rstd + begin * norm.heads : nullptr);
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "nn/rows.h"
+#include "nn/factor.h"
 
 namespace deltanet::nn {
 
@@ -19,7 +19,7 @@ struct GatedNorm {
 };
 
 // o, gate, y [rows, heads*V], the heads of a row side by side; rstd [rows*heads] or null. y may be o or gate.
-void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, Rows y, float* rstd,
+void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const Factor& y, float* rstd,
                         int threads);
 
 // d_o and dgate [rows, heads*V] are set, dw [V] += ... (null: not wanted). d_o may be dy, dgate may be gate.

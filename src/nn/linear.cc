@@ -43,25 +43,27 @@ T* take(int64_t count) {
 
 int64_t rows_of(int64_t elements, int64_t columns) { return std::max<int64_t>(1, elements / columns); }
 
-// A part of activations, rounded: at most kLargestCopy elements, or one row.
-class Rounded {
+// A factor of a product in bfloat16: given so, or rounded a part at a time, at most kLargestCopy elements or one row.
+class NarrowFactor {
  public:
-  Rounded(int64_t rows, int64_t n)
-      : rows_(std::min(rows, rows_of(kLargestCopy, n))), n_(n), data_(take<uint16_t>(rows_ * ld())) {}
+  NarrowFactor(const ConstFactor& source, int64_t rows, int64_t n) : source_(source), n_(n), rows_(rows) {
+    if (source.narrow) return;
+    rows_ = std::min(rows, rows_of(kLargestCopy, n));
+    copy_ = {take<uint16_t>(rows_ * narrow_ld(n)), narrow_ld(n)};
+  }
 
-  int64_t rows() const { return rows_; }
-  int64_t ld() const { return n_ + kRoundedGap; }
-  const uint16_t* data() const { return data_; }
+  int64_t rows() const { return rows_; }  // of a part
 
-  void set(const float* x, int64_t ldx, int64_t rows, int threads) {
-    parallel_blocks(threads, rows, rows_of(kItem, n_), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) simd::kernels().convert.f32_to_bf16(n_, x + r * ldx, data_ + r * ld());
-    });
+  ConstFactor part(int64_t first, int64_t count, int threads) const {
+    if (source_.narrow) return source_.from(first);
+    copy_rows(count, n_, {source_.wide + first * source_.ld, source_.ld}, copy_, threads);
+    return copy_;
   }
 
  private:
-  int64_t rows_, n_;
-  uint16_t* data_;
+  ConstFactor source_;
+  int64_t n_, rows_;
+  Factor copy_;
 };
 
 // Weight rows [first, first + count) as floats.
@@ -81,8 +83,8 @@ void widen(const Weight& w, int64_t first, int64_t count, float* wide, int threa
 
 // What `linear` is given.
 struct Call {
-  const float* x;
-  int64_t ldx, rows;
+  ConstFactor x;
+  int64_t rows;
   const Weight& w;
   const float* bias;
   float* y;
@@ -96,8 +98,8 @@ Matmul product_of(const Call& c) {
           .m = c.rows,
           .n = c.w.out,
           .depth = c.w.in,
-          .a = c.x,
-          .lda = c.ldx,
+          .a = c.x.wide,
+          .lda = c.x.ld,
           .b = c.w.data,
           .ldb = c.w.in,
           .b_transposed = true,
@@ -112,10 +114,10 @@ void linear_few(const Call& c) {
   const auto kernel = c.w.type == WeightType::kFloat32    ? matvec.f32
                       : c.w.type == WeightType::kBfloat16 ? matvec.bf16
                                                           : matvec.int8;
-  const float* packed = c.x;
+  const float* packed = c.x.wide;
   if (c.rows > 1 || simd::padded(c.w.in) != c.w.in) {
     float* copy = take<float>(c.rows * simd::padded(c.w.in));
-    matvec.pack(c.rows, c.w.in, c.x, c.ldx, copy);
+    matvec.pack(c.rows, c.w.in, c.x.wide, c.x.ld, copy);
     packed = copy;
   }
   const int64_t row_bytes = std::max<int64_t>(1, c.w.in * (bytes_of(c.w.type) + c.rows - 1));
@@ -158,14 +160,14 @@ void linear_widened(const Call& c) {
 }
 
 void linear_bf16(const Call& c) {
-  Rounded x(c.rows, c.w.in);
+  const NarrowFactor x(c.x, c.rows, c.w.in);
   for (int64_t r = 0; r < c.rows; r += x.rows()) {
     Matmul part = product_of(c);
     part.m = std::min(x.rows(), c.rows - r);
-    part.a = x.data();
-    part.lda = x.ld();
+    const ConstFactor rounded = x.part(r, part.m, c.threads);
+    part.a = rounded.narrow;
+    part.lda = rounded.ld;
     part.c = c.y + r * c.ldy;
-    x.set(c.x + r * c.ldx, c.ldx, part.m, c.threads);
     matmul(part, c.threads);
   }
 }
@@ -187,7 +189,8 @@ void linear_int8(const Call& c) {
     part.ldc = out;
     part.add = false;
     parallel_blocks(c.threads, part.m, rows_of(kItem, in), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) scales[i] = narrow.to_int8(in, c.x + (r + i) * c.ldx, levels + i * in);
+      for (int64_t i = begin; i < end; ++i)
+        scales[i] = narrow.to_int8(in, c.x.wide + (r + i) * c.x.ld, levels + i * in);
     });
     matmul(part, c.threads);
     parallel_blocks(c.threads, part.m, rows_of(kItem, out), [&](int64_t begin, int64_t end) {
@@ -204,14 +207,14 @@ void require_differentiable(const char* operation, WeightType type) {
   }
 }
 
-// dx [rows,in] = dy W; what is rounded or widened is put in by the caller.
-Matmul input_product(const float* dy, int64_t lddy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add) {
+// dx [rows,in] = dy W
+Matmul input_product(const ConstFactor& dy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add) {
   return {.type = w.type,
           .m = rows,
           .n = w.in,
           .depth = w.out,
-          .a = dy,
-          .lda = lddy,
+          .a = dy.narrow ? static_cast<const void*>(dy.narrow) : dy.wide,
+          .lda = dy.ld,
           .b = w.data,
           .ldb = w.in,
           .c = dx,
@@ -219,17 +222,17 @@ Matmul input_product(const float* dy, int64_t lddy, int64_t rows, const Weight& 
           .add = add};
 }
 
-// dw [out,in] += dy^T x
-Matmul weight_product(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, float* dw, int64_t out,
-                      int64_t in) {
-  return {.m = out,
+// dw [out,in] += dy^T x, both narrow or both wide
+Matmul weight_product(const ConstFactor& dy, const ConstFactor& x, int64_t rows, float* dw, int64_t out, int64_t in) {
+  return {.type = dy.narrow ? WeightType::kBfloat16 : WeightType::kFloat32,
+          .m = out,
           .n = in,
           .depth = rows,
-          .a = dy,
-          .lda = lddy,
+          .a = dy.narrow ? static_cast<const void*>(dy.narrow) : dy.wide,
+          .lda = dy.ld,
           .a_transposed = true,
-          .b = x,
-          .ldb = ldx,
+          .b = x.narrow ? static_cast<const void*>(x.narrow) : x.wide,
+          .ldb = x.ld,
           .c = dw,
           .ldc = in,
           .add = true};
@@ -257,111 +260,76 @@ void add_bias_gradient(const float* dy, int64_t lddy, int64_t rows, int64_t out,
   });
 }
 
-struct Narrow {
-  const uint16_t* data;
-  int64_t ld;
-};
-
-// dw += dy^T x and dx = dy W, all rounded.
-void both_gradients(Narrow dy, const Rounded& x, int64_t rows, const Weight& w, float* dx, int64_t lddx, float* dw,
-                    int threads) {
-  Matmul weight = weight_product(nullptr, dy.ld, nullptr, x.ld(), rows, dw, w.out, w.in);
-  weight.type = WeightType::kBfloat16;
-  weight.a = dy.data;
-  weight.b = x.data();
-  matmul(weight, threads);
-  Matmul input = input_product(nullptr, dy.ld, rows, w, dx, lddx, false);
-  input.a = dy.data;
-  matmul(input, threads);
-}
-
 }  // namespace
 
 bool rounds_activations(WeightType type) { return type == WeightType::kBfloat16 && matmul_is_fast(type); }
 
-void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
-            bool add, int threads) {
+Factor factor_for(WeightType type, int64_t rows, float* memory, int64_t n) {
+  if (!rounds_activations(type) || rows <= few_rows(type)) return {memory, n};
+  return {reinterpret_cast<uint16_t*>(memory), narrow_ld(n)};
+}
+
+void linear(const ConstFactor& x, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy, bool add,
+            int threads) {
   if (rows == 0 || w.out == 0) return;
   scratch().reset();
-  const Call call{x, ldx, rows, w, bias, y, ldy, add, threads};
+  const Call call{x, rows, w, bias, y, ldy, add, threads};
+  if (x.narrow) return linear_bf16(call);
   if (rows <= few_rows(w.type)) return linear_few(call);
   if (w.type == WeightType::kFloat32) return matmul(product_of(call), threads);
   if (!matmul_is_fast(w.type)) return linear_widened(call);
   return w.type == WeightType::kBfloat16 ? linear_bf16(call) : linear_int8(call);
 }
 
-void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const Weight& w, float* dx, int64_t lddx,
-                           bool add, int threads) {
+void linear_backward_input(const ConstFactor& dy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add,
+                           int threads) {
   require_differentiable("linear_backward_input", w.type);
   if (rows == 0 || w.in == 0) return;
   scratch().reset();
-  Matmul product = input_product(dy, lddy, rows, w, dx, lddx, add);
-  if (w.type == WeightType::kFloat32) return matmul(product, threads);
-  if (!matmul_is_fast(w.type)) return input_widened(product, dy, w, threads);
-  Rounded narrow(rows, w.out);
-  product.a = narrow.data();
-  product.lda = narrow.ld();
+  const Matmul wide = input_product(dy, rows, w, dx, lddx, add);
+  if (w.type == WeightType::kFloat32) return matmul(wide, threads);
+  if (!matmul_is_fast(w.type)) return input_widened(wide, dy.wide, w, threads);
+  const NarrowFactor narrow(dy, rows, w.out);
   for (int64_t r = 0; r < rows; r += narrow.rows()) {
-    product.m = std::min(narrow.rows(), rows - r);
-    product.c = dx + r * lddx;
-    narrow.set(dy + r * lddy, lddy, product.m, threads);
-    matmul(product, threads);
+    const int64_t count = std::min(narrow.rows(), rows - r);
+    matmul(input_product(narrow.part(r, count, threads), count, w, dx + r * lddx, lddx, add), threads);
   }
 }
 
-void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows,
-                            WeightType products, float* dw, int64_t out, int64_t in, float* dbias, int threads) {
+void linear_backward_weight(const ConstFactor& dy, const ConstFactor& x, int64_t rows, WeightType products, float* dw,
+                            int64_t out, int64_t in, float* dbias, int threads) {
   require_differentiable("linear_backward_weight", products);
   if (rows == 0 || out == 0) return;
   scratch().reset();
-  if (dbias) add_bias_gradient(dy, lddy, rows, out, dbias, threads);
-  Matmul product = weight_product(dy, lddy, x, ldx, rows, dw, out, in);
-  if (products == WeightType::kFloat32 || !matmul_is_fast(products)) return matmul(product, threads);
+  if (dbias) add_bias_gradient(dy.wide, dy.ld, rows, out, dbias, threads);
+  if (!rounds_activations(products)) return matmul(weight_product(dy, x, rows, dw, out, in), threads);
 
-  Rounded dy_narrow(rows, out), x_narrow(rows, in);
+  const NarrowFactor dy_narrow(dy, rows, out), x_narrow(x, rows, in);
   const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
-  product.type = WeightType::kBfloat16;
-  product.a = dy_narrow.data();
-  product.lda = dy_narrow.ld();
-  product.b = x_narrow.data();
-  product.ldb = x_narrow.ld();
   for (int64_t r = 0; r < rows; r += block) {
-    product.depth = std::min(block, rows - r);
-    dy_narrow.set(dy + r * lddy, lddy, product.depth, threads);
-    x_narrow.set(x + r * ldx, ldx, product.depth, threads);
-    matmul(product, threads);
+    const int64_t count = std::min(block, rows - r);
+    const ConstFactor dy_part = dy_narrow.part(r, count, threads), x_part = x_narrow.part(r, count, threads);
+    matmul(weight_product(dy_part, x_part, count, dw, out, in), threads);
   }
 }
 
-void linear_backward(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
-                     float* dx, int64_t lddx, float* dw, float* dbias, int threads) {
+void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, const Weight& w, float* dx,
+                     int64_t lddx, float* dw, float* dbias, int threads) {
   if (!rounds_activations(w.type)) {
-    linear_backward_weight(dy, lddy, x, ldx, rows, w.type, dw, w.out, w.in, dbias, threads);
-    linear_backward_input(dy, lddy, rows, w, dx, lddx, false, threads);
+    linear_backward_weight(dy, x, rows, w.type, dw, w.out, w.in, dbias, threads);
+    linear_backward_input(dy, rows, w, dx, lddx, false, threads);
     return;
   }
   if (rows == 0) return;
   scratch().reset();
-  if (dbias) add_bias_gradient(dy, lddy, rows, w.out, dbias, threads);
-  Rounded dy_narrow(rows, w.out), x_narrow(rows, w.in);
+  if (dbias) add_bias_gradient(dy.wide, dy.ld, rows, w.out, dbias, threads);
+  const NarrowFactor dy_narrow(dy, rows, w.out), x_narrow(x, rows, w.in);
   const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
   for (int64_t r = 0; r < rows; r += block) {
     const int64_t count = std::min(block, rows - r);
-    dy_narrow.set(dy + r * lddy, lddy, count, threads);
-    x_narrow.set(x + r * ldx, ldx, count, threads);
-    both_gradients({dy_narrow.data(), dy_narrow.ld()}, x_narrow, count, w, dx + r * lddx, lddx, dw, threads);
-  }
-}
-
-void linear_backward(const uint16_t* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
-                     float* dx, int64_t lddx, float* dw, int threads) {
-  if (rows == 0) return;
-  scratch().reset();
-  Rounded x_narrow(rows, w.in);
-  for (int64_t r = 0; r < rows; r += x_narrow.rows()) {
-    const int64_t count = std::min(x_narrow.rows(), rows - r);
-    x_narrow.set(x + r * ldx, ldx, count, threads);
-    both_gradients({dy + r * lddy, lddy}, x_narrow, count, w, dx + r * lddx, lddx, dw, threads);
+    const ConstFactor dy_part = dy_narrow.part(r, count, threads), x_part = x_narrow.part(r, count, threads);
+    matmul(weight_product(dy_part, x_part, count, dw, w.out, w.in), threads);
+    matmul(input_product(dy_part, count, w, dx + r * lddx, lddx, false), threads);
   }
 }
 

@@ -2,44 +2,42 @@
 
 #include <cstdint>
 
+#include "nn/factor.h"
 #include "nn/weight.h"
 
 // The products of linear layers. Rows are tokens; activations are float with their row distances, sums are float32.
 //
 // bfloat16 weights: with many rows, activations are rounded to bfloat16 where the CPU multiplies such pairs; otherwise
 // weights are widened. int8 weights: with many rows, activations are rounded to int8 with a scale for each row where
-// the CPU multiplies such pairs. With few rows (decoding) activations are never rounded.
+// the CPU multiplies such pairs. With few rows (decoding) activations are never rounded. Narrow factors are given only
+// where products round.
 //
 // threads = 0 is default_threads(). A repeated call allocates nothing.
 
 namespace deltanet::nn {
 
-// y [rows,out] = x W^T + bias (or null), or added to y. y must not overlap x.
-void linear(const float* x, int64_t ldx, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy,
-            bool add, int threads);
-
-// dx [rows,in] = dy W, or added to dx; W is float32 or bfloat16.
-void linear_backward_input(const float* dy, int64_t lddy, int64_t rows, const Weight& w, float* dx, int64_t lddx,
-                           bool add, int threads);
-
-// dw [out,in] += dy^T x, and dbias [out] += the column sums of dy unless it is null. `products` is the type that the
-// factors may be rounded to: float32 or bfloat16.
-void linear_backward_weight(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows,
-                            WeightType products, float* dw, int64_t out, int64_t in, float* dbias, int threads);
-
-// Both: dw += dy^T x, dbias (or null) += the column sums of dy, dx = dy W. dx must not overlap dy or x. What both round
-// is rounded once.
-void linear_backward(const float* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
-                     float* dx, int64_t lddx, float* dw, float* dbias, int threads);
-
-// Between the rows of rounded operands: 4 KiB apart they would share cache sets.
-inline constexpr int64_t kRoundedGap = 32;
-
 // Whether products of many rows with weights of this type round the other factor.
 bool rounds_activations(WeightType type);
 
-// The same with dy rounded by the caller, where rounds_activations(w.type).
-void linear_backward(const uint16_t* dy, int64_t lddy, const float* x, int64_t ldx, int64_t rows, const Weight& w,
-                     float* dx, int64_t lddx, float* dw, int threads);
+// The factor [rows, n] of a product with weights of this type, in memory of rows*n floats.
+Factor factor_for(WeightType type, int64_t rows, float* memory, int64_t n);
+
+// y [rows,out] = x W^T + bias (or null), or added to y. y must not overlap x.
+void linear(const ConstFactor& x, int64_t rows, const Weight& w, const float* bias, float* y, int64_t ldy, bool add,
+            int threads);
+
+// dx [rows,in] = dy W, or added to dx; W is float32 or bfloat16.
+void linear_backward_input(const ConstFactor& dy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add,
+                           int threads);
+
+// dw [out,in] += dy^T x, and dbias [out] += the column sums of dy, which must be wide then, unless it is null.
+// `products` is the type that the factors may be rounded to: float32 or bfloat16.
+void linear_backward_weight(const ConstFactor& dy, const ConstFactor& x, int64_t rows, WeightType products, float* dw,
+                            int64_t out, int64_t in, float* dbias, int threads);
+
+// Both: dw += dy^T x, dbias (or null) += the column sums of dy, dx = dy W. dx must not overlap dy or x. What both round
+// is rounded once.
+void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, const Weight& w, float* dx,
+                     int64_t lddx, float* dw, float* dbias, int threads);
 
 }  // namespace deltanet::nn

@@ -4,27 +4,28 @@
 
 namespace deltanet::nn {
 
-void rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, Rows y, float* rstd,
+void rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, const Factor& y, float* rstd,
                       int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
-    kernels.rms_norm(end - begin, n, eps, x.from(begin), w, y.from(begin), rstd ? rstd + begin : nullptr);
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+    kernels.rms_norm(end - begin, n, eps, x.from(begin), w, out, rstd ? rstd + begin : nullptr);
   });
 }
 
 void add_rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows h, ConstRows r, const float* w, Rows sum,
-                          Rows y, float* rstd, int threads) {
+                          const Factor& y, float* rstd, int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
-    kernels.add_rms_norm(end - begin, n, eps, h.from(begin), r.from(begin), w, sum.from(begin), y.from(begin),
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+    kernels.add_rms_norm(end - begin, n, eps, h.from(begin), r.from(begin), w, sum.from(begin), out,
                          rstd ? rstd + begin : nullptr);
   });
 }
 
-void rms_norm_apply(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, Rows y, int threads) {
+void rms_norm_apply(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, const Factor& y,
+                    int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
-    kernels.rms_norm_apply(end - begin, n, x.from(begin), rstd + begin, w, y.from(begin));
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+    kernels.rms_norm_apply(end - begin, n, x.from(begin), rstd + begin, w, out);
   });
 }
 

@@ -4,19 +4,26 @@
 
 namespace deltanet::nn {
 
-void swiglu_forward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, Rows y, int threads) {
+void swiglu_forward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, const Factor& y, int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
-    kernels.swiglu(end - begin, n, gate.from(begin), up.from(begin), y.from(begin));
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+    kernels.swiglu(end - begin, n, gate.from(begin), up.from(begin), out);
   });
 }
 
-void swiglu_backward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRows dy, Rows dgate, Rows dup, Rows y,
-                     int threads) {
+void swiglu_backward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRows dy, const Factor& dgate,
+                     const Factor& dup, const Factor& y, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
-    kernels.swiglu_grad(end - begin, n, gate.from(begin), up.from(begin), dy.from(begin), dgate.from(begin),
-                        dup.from(begin), y.data ? y.from(begin) : y);
+    const int64_t step = rows_before_rounding(dgate, end - begin, n);
+    for (int64_t row = begin; row < end; row += step) {
+      const int64_t count = std::min(step, end - row);
+      const FactorRows to_gate(dgate.from(row), 0, count, n), to_up(dup.from(row), 1, count, n);
+      const FactorRows to_y(y.from(row), 2, count, n);
+      kernels.swiglu_grad(count, n, gate.from(row), up.from(row), dy.from(row), to_gate.rows(), to_up.rows(),
+                          to_y.rows());
+      for (const FactorRows* written : {&to_gate, &to_up, &to_y}) written->finish();
+    }
   });
 }
 

@@ -29,7 +29,7 @@ int64_t VocabularyLoss::plan(const Weight& head) {
   losses_.resize(block_);
   dlogits_ = nullptr;
   if (rounds_activations(head.type)) {
-    dlogits_ = reinterpret_cast<uint16_t*>(arena_.take((block_ * (head.out + kRoundedGap) + 1) / 2));
+    dlogits_ = reinterpret_cast<uint16_t*>(arena_.take((block_ * narrow_ld(head.out) + 1) / 2));
   }
   planned_type_ = head.type;
   planned_vocab_ = head.out;
@@ -37,17 +37,19 @@ int64_t VocabularyLoss::plan(const Weight& head) {
   return block_;
 }
 
-// Copies the selected rows from `first` on, and their labels, to the front of the block; returns how many.
-int64_t VocabularyLoss::gather(int64_t first, int64_t D, ConstRows x, const int32_t* targets, int threads) {
+// Copies the selected rows from `first` on, and their labels, to the front of the block.
+VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, ConstRows x, const int32_t* targets,
+                                             int threads) {
   const int64_t count = std::min<int64_t>(block_, static_cast<int64_t>(selected_.size()) - first);
-  for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
+  const Block block{count, factor_for(head.type, count, x_, head.in)};
+  for_row_blocks(count, head.in, threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = selected_[first + i];
-      std::copy_n(x.data + row * x.ld, D, x_ + i * D);
+      copy_rows(1, head.in, x.from(row), block.x.from(i), 1);
       labels_[i] = targets[row];
     }
   });
-  return count;
+  return block;
 }
 
 double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale,
@@ -61,16 +63,13 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
   }
   double sum = 0;
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
-    const int64_t count = gather(first, D, x, targets, threads);
-    linear(x_, D, count, head, nullptr, logits_, vocab, false, threads);
+    const auto [count, factor] = gather(head, first, x, targets, threads);
+    linear(factor, count, head, nullptr, logits_, vocab, false, threads);
     sum += cross_entropy_rows(count, vocab, {logits_, vocab}, labels_.data(), scale, losses_.data(), threads,
-                              dx.data ? dlogits_ : nullptr, vocab + kRoundedGap);
+                              dx.data ? dlogits_ : nullptr, narrow_ld(vocab));
     if (!dx.data) continue;
-    if (dlogits_) {
-      linear_backward(dlogits_, vocab + kRoundedGap, x_, D, count, head, dx_, D, dhead, threads);
-    } else {
-      linear_backward(logits_, vocab, x_, D, count, head, dx_, D, dhead, nullptr, threads);
-    }
+    const ConstFactor dlogits = dlogits_ ? ConstFactor(dlogits_, narrow_ld(vocab)) : ConstFactor(logits_, vocab);
+    linear_backward(dlogits, factor, count, head, dx_, D, dhead, nullptr, threads);
     for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) std::copy_n(dx_ + i * D, D, dx.data + selected_[first + i] * dx.ld);
     });
@@ -80,14 +79,14 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
 
 void VocabularyLoss::log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob,
                                bool* greedy, int threads) {
-  const int64_t block = plan(head), D = head.in, vocab = head.out;
+  const int64_t block = plan(head), vocab = head.out;
   select(rows, targets);
   std::fill_n(log_prob, rows, 0.0);
   std::fill_n(greedy, rows, false);
   const auto block_greedy = std::make_unique<bool[]>(block);
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
-    const int64_t count = gather(first, D, x, targets, threads);
-    linear(x_, D, count, head, nullptr, logits_, vocab, false, threads);
+    const auto [count, factor] = gather(head, first, x, targets, threads);
+    linear(factor, count, head, nullptr, logits_, vocab, false, threads);
     label_log_probs(count, vocab, {logits_, vocab}, labels_.data(), losses_.data(), block_greedy.get(), threads);
     for (int64_t i = 0; i < count; ++i) {
       log_prob[selected_[first + i]] = losses_[i];

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/arena.h"
-#include "nn/rows.h"
+#include "nn/factor.h"
 #include "nn/weight.h"
 
 namespace deltanet::nn {
@@ -26,13 +26,17 @@ class VocabularyLoss {
  private:
   void select(int64_t rows, const int32_t* targets);
   int64_t plan(const Weight& head);
-  int64_t gather(int64_t first, int64_t D, ConstRows x, const int32_t* targets, int threads);
+  struct Block {
+    int64_t rows;
+    Factor x;  // [rows, D]
+  };
+  Block gather(const Weight& head, int64_t first, ConstRows x, const int32_t* targets, int threads);
 
   Arena arena_;
   WeightType planned_type_ = WeightType::kFloat32;
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
   float *logits_ = nullptr, *x_ = nullptr, *dx_ = nullptr;  // [block, vocab], [block, D] x2
-  uint16_t* dlogits_ = nullptr;    // [block, vocab + kRoundedGap] bfloat16, where products round them
+  uint16_t* dlogits_ = nullptr;    // [block, narrow_ld(vocab)] bfloat16, where products round them
   std::vector<int64_t> selected_;  // rows that have a target
   std::vector<int32_t> labels_;    // [block]
   std::vector<double> losses_;     // [block]
