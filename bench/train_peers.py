@@ -107,7 +107,7 @@ class TorchTrainer:
 def ours(precision, threads):
     command = [PROGRAM, "bench", "train", "--small", "--rows", "gdn", "--precision", precision, "--json", "-"]
     out = subprocess.run(
-        [*map(str, command), "--threads", str(threads), "--rounds", str(STEPS)],
+        [*map(str, command), "--threads", str(threads), "--rounds", "1", "--steps", str(STEPS)],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     return json.loads(out[out.index("{\n") :])["rows"]["gdn"]["tokens_per_second"]

@@ -26,7 +26,7 @@ struct Settings {
   std::string size = "340m", json, precision = "f32";
   std::vector<std::string> rows = {"gdn", "pgdn"};
   int64_t batch = 1, length = 2048;
-  int rounds = 3, threads = 0;
+  int rounds = 3, steps = 1, threads = 0;
   bool small = false, recompute = false;
 };
 
@@ -174,16 +174,22 @@ int run(const Settings& given) {
     progress.show(fmt::format("weights of {} ...", row));
     subjects.push_back(std::make_unique<Subject>(settings.small ? small_config(row) : row_config(row, settings.size),
                                                  settings, threads));
-    steps.emplace_back([subject = subjects.back().get()] { subject->step(); });
+    steps.emplace_back([subject = subjects.back().get(), count = settings.steps] {
+      for (int i = 0; i < count; ++i) subject->step();
+    });
   }
-  // All subjects do a step in turn, so that noise hits them alike; the products of the first are measured in between.
+  // All subjects do their steps in turn, so that noise hits them alike; the products of the first are measured in
+  // between.
   std::vector<double> product_rates;
-  const auto seconds = interleave(steps, settings.rounds, [&](int round) {
+  auto seconds = interleave(steps, settings.rounds, [&](int round) {
     const auto [time, flops] = subjects.front()->products();
     product_rates.push_back(flops / time * 1e-9);
     progress.show(fmt::format("round {} of {} ...", round + 1, settings.rounds));
   });
   progress.clear();
+  for (auto& of_subject : seconds) {
+    for (double& round : of_subject) round /= settings.steps;
+  }
 
   nlohmann::json json = {{"machine", machine_json(threads)},
                          {"precision", settings.precision},
@@ -240,7 +246,8 @@ std::function<int()> setup_bench_train(const Arguments& args) {
   args.option("--length", settings->length, "Tokens of a sequence").show_default().positive();
   args.option("--precision", settings->precision, "Products in f32 or bf16").show_default();
   args.flag("--recompute", settings->recompute, "Keep only the inputs of the layers");
-  args.option("--rounds", settings->rounds, "Steps measured").show_default().positive();
+  args.option("--rounds", settings->rounds, "Rounds measured, with the products in between").show_default().positive();
+  args.option("--steps", settings->steps, "Steps of a row in a round").show_default().positive();
   args.option("--threads", settings->threads, "Threads (default: one per core)").not_negative();
   args.option("--json", settings->json, "Write the results to this file (- for standard output)");
   return [settings] {
