@@ -21,7 +21,7 @@ namespace deltanet::cli {
 namespace {
 
 constexpr int64_t kLength = 4096, kLong = 65536, kMemoryLength = 32768;
-constexpr int kTries = 3;
+constexpr int kTries = 5;
 constexpr Shape kShape{1, kLength, 8, 8, 128, 128, 1};
 
 struct Settings {
