@@ -42,7 +42,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x):
-        return F.rms_norm(x, self.weight.shape, self.weight, 1e-6)
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), 1e-6)
 
 
 class Layer(nn.Module):

@@ -178,6 +178,32 @@ TEST(LongSequence, OfRepeatedKeysStaysBounded) {
   }
 }
 
+// Gradients are linear in those from upstream, however small: the squares of these are no float32.
+class TinyGradients : public testing::TestWithParam<std::string> {};
+
+TEST_P(TinyGradients, AreExact) {
+  const Problem problem = problem_of(GetParam(), {1, 40, 1, 1, 12, 9, 1}, 12);
+  const Arrays inputs = problem.inputs(), upstream = problem.upstream();
+  const double factor = std::ldexp(1.0, -76);
+  const auto scaled = [](Arrays arrays, double by) {
+    for (auto& [name, array] : arrays) {
+      for (double& value : array.data) value *= by;
+    }
+    return arrays;
+  };
+  for (const std::string& target : simd_targets()) {
+    set_simd_target(target);
+    SCOPED_TRACE(target);
+    const Arrays usual = backward_arrays(problem.spec, inputs, upstream, one_thread(Mode::kChunk));
+    const Arrays tiny = backward_arrays(problem.spec, inputs, scaled(upstream, factor), one_thread(Mode::kChunk));
+    EXPECT_EQ(first_difference(scaled(tiny, 1 / factor), usual, 1e-5), "");
+  }
+  set_simd_target("");
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, TinyGradients, testing::ValuesIn(row_names()),
+                         [](const auto& test) { return test.param; });
+
 // Squares of such keys are no float32 any more; their squash is one all the same.
 TEST(HugeKeys, OverflowTheMomentAndNothingElse) {
   Problem problem = problem_of("kp_mamba2", {1, 40, 1, 1, 20, 8, 1}, 11);

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "layers.h"
 #include "nn/gated_norm.h"
@@ -60,31 +64,54 @@ void expect_same_rounded(int64_t rows, int64_t n, const LayerCall& layer) {
 
 class Factors : public testing::TestWithParam<std::pair<int64_t, int64_t>> {
  protected:
+  static constexpr int64_t kHeads = 3;
   const int64_t rows = GetParam().first, n = GetParam().second;
   std::vector<float> a = floats_of(rows * n, 1), b = floats_of(rows * n, 2), c = floats_of(rows * n, 3);
   const std::vector<float> weight = floats_of(n, 4);
-  std::vector<float> rstd = std::vector<float>(static_cast<std::size_t>(rows));
+
+  // Whatever else a layer writes, from NaN, is the same with a narrow result.
+  std::vector<float> written(std::size_t count) const { return std::vector<float>(count, kNan); }
+  void expect_same_written(const std::vector<float>& now, std::vector<float>& before) const {
+    for (std::size_t i = 0; i < now.size(); ++i) ASSERT_FALSE(std::isnan(now[i])) << i;
+    if (!before.empty()) {
+      EXPECT_EQ(now, before);
+    }
+    before = now;
+  }
+
+ private:
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 };
 
 TEST_P(Factors, RmsNorm) {
+  std::vector<float> first_rstd, first_sum;
   expect_same_rounded(rows, n, [&](const Factor& y, int threads) {
+    std::vector<float> rstd = written(static_cast<std::size_t>(rows));
     nn::rms_norm_forward(rows, n, 1e-5f, {a.data(), n}, weight.data(), y, rstd.data(), threads);
+    expect_same_written(rstd, first_rstd);
   });
   expect_same_rounded(rows, n, [&](const Factor& y, int threads) {
-    nn::rms_norm_apply(rows, n, {b.data(), n}, rstd.data(), weight.data(), y, threads);
+    nn::rms_norm_apply(rows, n, {b.data(), n}, first_rstd.data(), weight.data(), y, threads);
   });
-  std::vector<float> sum(a.size());
+  first_rstd.clear();
   expect_same_rounded(rows, n, [&](const Factor& y, int threads) {
+    std::vector<float> rstd = written(static_cast<std::size_t>(rows)), sum = written(a.size());
     nn::add_rms_norm_forward(rows, n, 1e-5f, {a.data(), n}, {b.data(), n}, weight.data(), {sum.data(), n}, y,
                              rstd.data(), threads);
-    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], a[i] + b[i]);
+    expect_same_written(rstd, first_rstd);
+    expect_same_written(sum, first_sum);
   });
 }
 
 TEST_P(Factors, GatedNorm) {
-  const nn::GatedNorm norm{1, n, 1e-5f, nn::GateActivation::kSilu, weight.data()};
-  expect_same_rounded(rows, n, [&](const Factor& y, int threads) {
-    nn::gated_norm_forward(norm, rows, {a.data(), n}, {b.data(), n}, y, rstd.data(), threads);
+  const int64_t width = kHeads * n;
+  const nn::GatedNorm norm{kHeads, n, 1e-5f, nn::GateActivation::kSilu, weight.data()};
+  const std::vector<float> o = floats_of(rows * width, 5), gate = floats_of(rows * width, 6);
+  std::vector<float> first_rstd;
+  expect_same_rounded(rows, width, [&](const Factor& y, int threads) {
+    std::vector<float> rstd = written(static_cast<std::size_t>(rows * kHeads));
+    nn::gated_norm_forward(norm, rows, {o.data(), width}, {gate.data(), width}, y, rstd.data(), threads);
+    expect_same_written(rstd, first_rstd);
   });
 }
 
@@ -111,10 +138,10 @@ TEST_P(Factors, Copy) {
   });
 }
 
-// 5000 columns: a row is more than what is rounded at a time.
+// Rows longer than what is rounded at a time, and enough of them for several threads.
 INSTANTIATE_TEST_SUITE_P(Sizes, Factors,
-                         testing::Values(std::pair<int64_t, int64_t>{1, 7}, std::pair<int64_t, int64_t>{70, 33},
-                                         std::pair<int64_t, int64_t>{3, 5000}));
+                         testing::Values(std::pair<int64_t, int64_t>{1, 7}, std::pair<int64_t, int64_t>{1200, 33},
+                                         std::pair<int64_t, int64_t>{20, 5000}));
 
 TEST(FactorFor, FollowsTheProduct) {
   constexpr int64_t kMany = 256, kColumns = 48;
@@ -124,6 +151,9 @@ TEST(FactorFor, FollowsTheProduct) {
   EXPECT_EQ(of(WeightType::kInt8, kMany).wide, memory.data());
   EXPECT_EQ(of(WeightType::kBfloat16, 1).wide, memory.data());  // decoding rounds nothing
   EXPECT_EQ(of(WeightType::kBfloat16, kMany).narrow != nullptr, nn::rounds_activations(WeightType::kBfloat16));
+  for (int64_t rows = 2; rows <= kMany; ++rows) {  // few rows, then many
+    EXPECT_LE(of(WeightType::kBfloat16, rows - 1).narrow, of(WeightType::kBfloat16, rows).narrow) << rows;
+  }
   for (int64_t n = 1; n < 100; ++n) EXPECT_LE(2 * nn::narrow_ld(n), 4 * n) << n;
 }
 

@@ -63,11 +63,15 @@ const auto kRows =
 
 //                             B  T   H  U  K    V    N
 constexpr Shape kForward[] = {{2, 63, 4, 4, 60, 60, 2},  {1, 65, 2, 4, 120, 128, 1}, {1, 17, 1, 2, 128, 256, 1},
-                              {1, 33, 1, 1, 256, 96, 1}, {3, 1, 2, 2, 64, 33, 3},    {1, 257, 1, 3, 16, 100, 1}};
+                              {1, 33, 1, 1, 256, 96, 1}, {3, 1, 2, 2, 64, 33, 3},    {1, 257, 1, 3, 16, 100, 1},
+                              {1, 20, 1, 1, 72, 24, 1}};
 INSTANTIATE_TEST_SUITE_P(Rows, ForwardShapes, testing::Combine(testing::ValuesIn(kForward), kRows), test_name);
 
-constexpr Shape kBackward[] = {
-    {2, 63, 1, 1, 60, 24, 2}, {1, 65, 1, 2, 24, 120, 1}, {1, 100, 2, 2, 17, 16, 1}, {1, 270, 1, 1, 17, 16, 1}};
+constexpr Shape kBackward[] = {{2, 63, 1, 1, 60, 24, 2},
+                               {1, 65, 1, 2, 24, 120, 1},
+                               {1, 100, 2, 2, 17, 16, 1},
+                               {1, 270, 1, 1, 17, 16, 1},
+                               {1, 40, 1, 1, 100, 16, 1}};
 INSTANTIATE_TEST_SUITE_P(Rows, BackwardShapes, testing::Combine(testing::ValuesIn(kBackward), kRows), test_name);
 
 constexpr Shape kLong[] = {{1, 4097, 1, 1, 128, 32, 1}};

@@ -105,15 +105,19 @@ class Subject {
           y(static_cast<std::size_t>(block * at.out), 0.5f);
       std::vector<float> dy, dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
       const nn::Weight weight = weights_->matrix(at);
-      // What feeds a product rounds it, so that this is no part of the products.
+      // Most factors are rounded where they are made, which is no part of the products; the gradients of the mixer's
+      // two are rounded by the product.
       const auto factor = [&](std::vector<float>& data, int64_t n) {
         const nn::Factor f = nn::factor_for(weight.type, block, data.data(), n);
         constexpr uint16_t kHalf = 0x3f00;  // 0.5 as bfloat16
         if (f.narrow) std::fill_n(f.narrow, block * f.ld, kHalf);
         return f;
       };
-      if (nn::rounds_activations(weight.type)) dy.resize(y.size());  // otherwise y will do
-      const nn::Factor x_factor = factor(x, at.in), dy_factor = factor(dy.empty() ? y : dy, at.out);
+      const bool of_mixer = at.offset == layer.recurrence.in.offset || at.offset == layer.recurrence.out.offset;
+      const bool rounded = !of_mixer && nn::rounds_activations(weight.type);
+      if (rounded) dy.resize(y.size());  // otherwise y will do
+      const nn::Factor x_factor = factor(x, at.in),
+                       dy_factor = rounded ? factor(dy, at.out) : nn::Factor(y.data(), at.out);
       const auto run = [&] {
         nn::linear(x_factor, block, weight, nullptr, y.data(), at.out, false, threads_);
         nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), at.in, dw.data(), nullptr, threads_);

@@ -8,6 +8,7 @@
 #include "nn/linear.h"
 
 namespace deltanet {
+
 AttentionMixer::AttentionMixer(const Config& config, const AttentionConfig& attention, const AttentionLayout& layout,
                                std::shared_ptr<nn::Rope> rope)
     : config_(config), attention_(attention), layout_(layout), rope_(std::move(rope)) {}

@@ -11,10 +11,9 @@ namespace deltanet {
 namespace {
 
 // x W^T backwards: the weight's gradient is added, dx set.
-void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, nn::ConstRows dy, const nn::ConstFactor& x,
-                     float* dmatrices, float* dbias, nn::Rows dx) {
-  nn::linear_backward({dy.data, dy.ld}, x, pass.rows(), w.matrix(at), dx.data, dx.ld, dmatrices + at.offset, dbias,
-                      pass.threads);
+void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, const nn::ConstFactor& dy,
+                     const nn::ConstFactor& x, float* dmatrices, float* dbias, nn::Rows dx) {
+  nn::linear_backward(dy, x, pass.rows(), w.matrix(at), dx.data, dx.ld, dmatrices + at.offset, dbias, pass.threads);
 }
 
 }  // namespace

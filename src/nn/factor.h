@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "nn/rows.h"
 
 namespace deltanet::nn {
@@ -19,6 +17,7 @@ struct BasicFactor {
   BasicFactor(Float* data, int64_t row_distance) : wide(data), ld(row_distance) {}
   BasicFactor(Bfloat16* data, int64_t row_distance) : narrow(data), ld(row_distance) {}
 
+  const void* data() const { return narrow ? static_cast<const void*>(narrow) : wide; }
   BasicFactor from(int64_t row, int64_t column = 0) const {
     BasicFactor part = *this;
     if (wide) part.wide += row * ld + column;
@@ -40,29 +39,27 @@ struct ConstFactor : BasicFactor<const float, const uint16_t> {
     narrow = other.narrow;
     ld = other.ld;
   }
+  ConstFactor(const ConstRows& rows) : BasicFactor(rows.data, rows.ld) {}
   ConstFactor(const BasicFactor& other) : BasicFactor(other) {}
 };
 
-// Row distance of a bfloat16 factor: rows that are 4 KiB apart would share cache sets. Half the memory of a float32
-// factor suffices for it, whatever n.
+// Row distance of a bfloat16 factor: rows that are 4 KiB apart would share cache sets. The memory of a float32 factor
+// suffices for it, whatever n.
 constexpr int64_t narrow_ld(int64_t n) {
   constexpr int64_t kGap = 32;
   return n < kGap ? n : n + kGap;
 }
 
 // y = x, rounded if y is narrow.
+void copy_row(int64_t n, const float* x, const Factor& y);
 void copy_rows(int64_t rows, int64_t n, ConstRows x, const Factor& y, int threads);
-
-// Floats for the calling thread, which keeps them; those of one `slot` are valid until its next use there.
-float* row_buffer(int slot, int64_t floats);
 
 // Where a layer writes `count` rows of a factor, as floats: there, or in a buffer that finish() rounds from.
 class FactorRows {
  public:
-  FactorRows(const Factor& target, int slot, int64_t count, int64_t n)
-      : target_(target), count_(count), n_(n), rows_{target.wide, target.ld} {
-    if (target.narrow) rows_ = {row_buffer(slot, count * n), n};
-  }
+  // A thread writes to several factors at a time with different slots.
+  FactorRows(const Factor& target, int64_t count, int64_t n, int slot = 0);
+
   const Rows& rows() const { return rows_; }
   void finish() const;
 
@@ -75,7 +72,7 @@ class FactorRows {
 // How many rows to write before they are rounded: they should be in the first-level cache still.
 inline int64_t rows_before_rounding(const Factor& y, int64_t rows, int64_t n) {
   constexpr int64_t kElements = 2048;
-  return y.narrow ? std::clamp<int64_t>(kElements / n, 1, rows) : rows;
+  return y.narrow ? std::clamp<int64_t>(kElements / std::max<int64_t>(1, n), 1, rows) : rows;
 }
 
 // Calls body(begin, end, y) for blocks of rows as for_row_blocks does, with rows of y to write floats to.
@@ -85,7 +82,7 @@ void for_factor_blocks(int64_t rows, int64_t n, int threads, const Factor& y, co
     const int64_t step = rows_before_rounding(y, end - begin, n);
     for (int64_t row = begin; row < end; row += step) {
       const int64_t count = std::min(step, end - row);
-      const FactorRows target(y.from(row), 0, count, n);
+      const FactorRows target(y.from(row), count, n);
       body(row, row + count, target.rows());
       target.finish();
     }

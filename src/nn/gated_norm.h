@@ -18,7 +18,7 @@ struct GatedNorm {
   const float* w = nullptr;                           // [V], shared by the heads; null: no weight
 };
 
-// o, gate, y [rows, heads*V], the heads of a row side by side; rstd [rows*heads] or null. y may be o or gate.
+// o, gate, y [rows, heads*V], the heads of a row side by side; rstd [rows*heads] or null. y, if wide, may be o or gate.
 void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const Factor& y, float* rstd,
                         int threads);
 

@@ -1,6 +1,7 @@
 #include "nn/linear.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <string>
 
@@ -207,13 +208,18 @@ void require_differentiable(const char* operation, WeightType type) {
   }
 }
 
+// A narrow factor is for products that round.
+void require_type([[maybe_unused]] const ConstFactor& factor, [[maybe_unused]] WeightType type) {
+  assert(!factor.narrow || rounds_activations(type));
+}
+
 // dx [rows,in] = dy W
 Matmul input_product(const ConstFactor& dy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add) {
   return {.type = w.type,
           .m = rows,
           .n = w.in,
           .depth = w.out,
-          .a = dy.narrow ? static_cast<const void*>(dy.narrow) : dy.wide,
+          .a = dy.data(),
           .lda = dy.ld,
           .b = w.data,
           .ldb = w.in,
@@ -228,10 +234,10 @@ Matmul weight_product(const ConstFactor& dy, const ConstFactor& x, int64_t rows,
           .m = out,
           .n = in,
           .depth = rows,
-          .a = dy.narrow ? static_cast<const void*>(dy.narrow) : dy.wide,
+          .a = dy.data(),
           .lda = dy.ld,
           .a_transposed = true,
-          .b = x.narrow ? static_cast<const void*>(x.narrow) : x.wide,
+          .b = x.data(),
           .ldb = x.ld,
           .c = dw,
           .ldc = in,
@@ -253,11 +259,26 @@ void input_widened(Matmul product, const float* dy, const Weight& w, int threads
   }
 }
 
-void add_bias_gradient(const float* dy, int64_t lddy, int64_t rows, int64_t out, float* dbias, int threads) {
+// dbias (or null) += the column sums of dy
+void add_bias_gradient(const ConstFactor& dy, int64_t rows, int64_t out, float* dbias, int threads) {
+  if (!dbias) return;
+  assert(dy.wide);
   constexpr int64_t kColumns = 64;
   parallel_blocks(threads, out, kColumns, [&](int64_t begin, int64_t end) {
-    simd::kernels().narrow.add_column_sums(rows, end - begin, dy + begin, lddy, dbias + begin);
+    simd::kernels().narrow.add_column_sums(rows, end - begin, dy.wide + begin, dy.ld, dbias + begin);
   });
+}
+
+// Calls body(first, count, dy, x) for parts of the rows, with both factors narrow.
+template <class Body>
+void for_narrow_parts(const ConstFactor& dy, int64_t out, const ConstFactor& x, int64_t in, int64_t rows, int threads,
+                      const Body& body) {
+  const NarrowFactor dy_narrow(dy, rows, out), x_narrow(x, rows, in);
+  const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
+  for (int64_t first = 0; first < rows; first += block) {
+    const int64_t count = std::min(block, rows - first);
+    body(first, count, dy_narrow.part(first, count, threads), x_narrow.part(first, count, threads));
+  }
 }
 
 }  // namespace
@@ -273,6 +294,7 @@ void linear(const ConstFactor& x, int64_t rows, const Weight& w, const float* bi
             int threads) {
   if (rows == 0 || w.out == 0) return;
   scratch().reset();
+  require_type(x, w.type);
   const Call call{x, rows, w, bias, y, ldy, add, threads};
   if (x.narrow) return linear_bf16(call);
   if (rows <= few_rows(w.type)) return linear_few(call);
@@ -286,9 +308,10 @@ void linear_backward_input(const ConstFactor& dy, int64_t rows, const Weight& w,
   require_differentiable("linear_backward_input", w.type);
   if (rows == 0 || w.in == 0) return;
   scratch().reset();
-  const Matmul wide = input_product(dy, rows, w, dx, lddx, add);
-  if (w.type == WeightType::kFloat32) return matmul(wide, threads);
-  if (!matmul_is_fast(w.type)) return input_widened(wide, dy.wide, w, threads);
+  require_type(dy, w.type);
+  const Matmul product = input_product(dy, rows, w, dx, lddx, add);
+  if (w.type == WeightType::kFloat32) return matmul(product, threads);
+  if (!matmul_is_fast(w.type)) return input_widened(product, dy.wide, w, threads);
   const NarrowFactor narrow(dy, rows, w.out);
   for (int64_t r = 0; r < rows; r += narrow.rows()) {
     const int64_t count = std::min(narrow.rows(), rows - r);
@@ -301,16 +324,13 @@ void linear_backward_weight(const ConstFactor& dy, const ConstFactor& x, int64_t
   require_differentiable("linear_backward_weight", products);
   if (rows == 0 || out == 0) return;
   scratch().reset();
-  if (dbias) add_bias_gradient(dy.wide, dy.ld, rows, out, dbias, threads);
+  add_bias_gradient(dy, rows, out, dbias, threads);
+  require_type(dy, products);
+  require_type(x, products);
   if (!rounds_activations(products)) return matmul(weight_product(dy, x, rows, dw, out, in), threads);
-
-  const NarrowFactor dy_narrow(dy, rows, out), x_narrow(x, rows, in);
-  const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
-  for (int64_t r = 0; r < rows; r += block) {
-    const int64_t count = std::min(block, rows - r);
-    const ConstFactor dy_part = dy_narrow.part(r, count, threads), x_part = x_narrow.part(r, count, threads);
+  for_narrow_parts(dy, out, x, in, rows, threads, [&](int64_t, int64_t count, const auto& dy_part, const auto& x_part) {
     matmul(weight_product(dy_part, x_part, count, dw, out, in), threads);
-  }
+  });
 }
 
 void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, const Weight& w, float* dx,
@@ -322,15 +342,12 @@ void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, 
   }
   if (rows == 0) return;
   scratch().reset();
-  if (dbias) add_bias_gradient(dy.wide, dy.ld, rows, w.out, dbias, threads);
-  const NarrowFactor dy_narrow(dy, rows, w.out), x_narrow(x, rows, w.in);
-  const int64_t block = std::min(dy_narrow.rows(), x_narrow.rows());
-  for (int64_t r = 0; r < rows; r += block) {
-    const int64_t count = std::min(block, rows - r);
-    const ConstFactor dy_part = dy_narrow.part(r, count, threads), x_part = x_narrow.part(r, count, threads);
-    matmul(weight_product(dy_part, x_part, count, dw, w.out, w.in), threads);
-    matmul(input_product(dy_part, count, w, dx + r * lddx, lddx, false), threads);
-  }
+  add_bias_gradient(dy, rows, w.out, dbias, threads);
+  for_narrow_parts(dy, w.out, x, w.in, rows, threads,
+                   [&](int64_t first, int64_t count, const auto& dy_part, const auto& x_part) {
+                     matmul(weight_product(dy_part, x_part, count, dw, w.out, w.in), threads);
+                     matmul(input_product(dy_part, count, w, dx + first * lddx, lddx, false), threads);
+                   });
 }
 
 }  // namespace deltanet::nn

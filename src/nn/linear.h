@@ -5,12 +5,13 @@
 #include "nn/factor.h"
 #include "nn/weight.h"
 
-// The products of linear layers. Rows are tokens; activations are float with their row distances, sums are float32.
+// The products of linear layers. Rows are tokens; sums are float32. Activations are factors (factor.h), usually
+// float32.
 //
 // bfloat16 weights: with many rows, activations are rounded to bfloat16 where the CPU multiplies such pairs; otherwise
 // weights are widened. int8 weights: with many rows, activations are rounded to int8 with a scale for each row where
-// the CPU multiplies such pairs. With few rows (decoding) activations are never rounded. Narrow factors are given only
-// where products round.
+// the CPU multiplies such pairs. With few rows (decoding) linear() rounds nothing. Narrow factors are given only where
+// products round.
 //
 // threads = 0 is default_threads(). A repeated call allocates nothing.
 
@@ -30,13 +31,13 @@ void linear(const ConstFactor& x, int64_t rows, const Weight& w, const float* bi
 void linear_backward_input(const ConstFactor& dy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add,
                            int threads);
 
-// dw [out,in] += dy^T x, and dbias [out] += the column sums of dy, which must be wide then, unless it is null.
+// dw [out,in] += dy^T x, and dbias [out] += the column sums of dy. dbias may be null; with it, dy must be wide.
 // `products` is the type that the factors may be rounded to: float32 or bfloat16.
 void linear_backward_weight(const ConstFactor& dy, const ConstFactor& x, int64_t rows, WeightType products, float* dw,
                             int64_t out, int64_t in, float* dbias, int threads);
 
-// Both: dw += dy^T x, dbias (or null) += the column sums of dy, dx = dy W. dx must not overlap dy or x. What both round
-// is rounded once.
+// Both: dw += dy^T x, dbias += the column sums of dy (as above), dx = dy W. dx must not overlap dy or x. What both
+// round is rounded once.
 void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, const Weight& w, float* dx,
                      int64_t lddx, float* dw, float* dbias, int threads);
 

@@ -8,7 +8,7 @@ namespace deltanet::nn {
 
 // x, y [rows, n], w [n] or null for no weight, rstd [rows] or null if not wanted:
 //   y = x * rstd * w,   rstd = 1/sqrt(mean(x*x) + eps)
-// y may be x.
+// y may be x if it is wide.
 void rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, const Factor& y, float* rstd,
                       int threads);
 

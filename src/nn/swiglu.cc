@@ -15,11 +15,11 @@ void swiglu_backward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, Cons
                      const Factor& dup, const Factor& y, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
-    const int64_t step = rows_before_rounding(dgate, end - begin, n);
+    const int64_t step = std::min(rows_before_rounding(dgate, end - begin, n), rows_before_rounding(y, end - begin, n));
     for (int64_t row = begin; row < end; row += step) {
       const int64_t count = std::min(step, end - row);
-      const FactorRows to_gate(dgate.from(row), 0, count, n), to_up(dup.from(row), 1, count, n);
-      const FactorRows to_y(y.from(row), 2, count, n);
+      const FactorRows to_gate(dgate.from(row), count, n, 0), to_up(dup.from(row), count, n, 1);
+      const FactorRows to_y(y.from(row), count, n, 2);
       kernels.swiglu_grad(count, n, gate.from(row), up.from(row), dy.from(row), to_gate.rows(), to_up.rows(),
                           to_y.rows());
       for (const FactorRows* written : {&to_gate, &to_up, &to_y}) written->finish();

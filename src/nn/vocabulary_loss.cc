@@ -45,7 +45,7 @@ VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, 
   for_row_blocks(count, head.in, threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = selected_[first + i];
-      copy_rows(1, head.in, x.from(row), block.x.from(i), 1);
+      copy_row(head.in, x.row(row), block.x.from(i));
       labels_[i] = targets[row];
     }
   });

@@ -19,6 +19,15 @@ constexpr int kRounds = 3;
 constexpr float kRoundReduction = 1e-4f;
 constexpr float kTolerance = 1e-7f;  // relative size of the true residual at which a token is done
 
+// The power of two that brings the largest of n values to [1, 2), as far as there is one in float32. The squares of
+// tiny right-hand sides, which gradients can be, would vanish, and those of huge ones overflow.
+float unit_factor(const float* values, int64_t n) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(values[i]));
+  if (largest == 0.0f || !std::isfinite(largest)) return 1.0f;
+  return std::ldexp(1.0f, std::min(-std::ilogb(largest), 126));
+}
+
 }  // namespace
 
 MatrixPrecond::MatrixPrecond(const Problem& problem, int64_t key_head, const float* ridge, Arena& arena)
@@ -67,7 +76,10 @@ void MatrixPrecond::solve(const KeyChunk& c, const float* G, float* x) {
   std::fill_n(x, rows, 0.0f);
   p_.simd.transpose(kChunk, Kp, c.k, Kp, k_columns_, kChunk);
   float norm[kChunk], squares[kChunk], next[kChunk], curvature[kChunk], step[kChunk], goal[kChunk], one[kChunk];
+  float factor[kChunk];
   std::fill_n(one, kChunk, 1.0f);
+  for (int64_t i = 0; i < kChunk; ++i) factor[i] = unit_factor(rhs + i * Kp, Kp);
+  p_.simd.scale_rows(kChunk, Kp, factor, rhs, Kp, rhs, Kp);
   p_.simd.dot_rows(kChunk, Kp, rhs, Kp, rhs, Kp, norm);
   for (int round = 0; round < kRounds; ++round) {
     std::copy_n(rhs, rows, residual_);
@@ -102,6 +114,8 @@ void MatrixPrecond::solve(const KeyChunk& c, const float* G, float* x) {
       p_.simd.add_scaled_rows(kChunk, Kp, one, residual_, Kp, direction_, Kp);
     }
   }
+  for (float& f : factor) f = 1.0f / f;
+  p_.simd.scale_rows(kChunk, Kp, factor, x, Kp, x, Kp);
 }
 
 void MatrixPrecond::mesa_forward(KeyState& state, KeyChunk& c) {

@@ -210,9 +210,8 @@ HWY_INLINE void squash_all(const PrecondScan& p) {
 }
 
 template <PrecondKind kKind, bool kKeep, int kVecs>
-HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
+HWY_INLINE void scan_columns(const PrecondScan& p, const LogConstants& log_constants, int64_t column) {
   const D d;
-  const LogConstants log_constants(p.center);
   const Vec eps = hn::Set(d, p.eps);
   const int64_t rows = p.rows, n = p.n;
   const float *keys = p.k, *alphas = p.alpha, *betas = p.beta, *x = p.x, *ridge = p.ridge;
@@ -266,11 +265,12 @@ HWY_INLINE void scan_columns(const PrecondScan& p, int64_t column) {
 
 template <PrecondKind kKind, bool kKeep, int kTerms>
 void scan(const PrecondScan& p) {
+  const LogConstants log_constants(p.center);
   int64_t column = 0;
   for (; column + kTogether * kLanes <= p.n; column += kTogether * kLanes) {
-    scan_columns<kKind, kKeep, kTogether>(p, column);
+    scan_columns<kKind, kKeep, kTogether>(p, log_constants, column);
   }
-  for (; column < p.n; column += kLanes) scan_columns<kKind, kKeep, 1>(p, column);
+  for (; column < p.n; column += kLanes) scan_columns<kKind, kKeep, 1>(p, log_constants, column);
   if constexpr (kKind == PrecondKind::kStableFast || kKind == PrecondKind::kStableTanh) {
     squash_all<kKind, kKeep, kTerms>(p);
   }
