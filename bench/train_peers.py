@@ -1,6 +1,6 @@
 """Training tokens/s of a small Gated DeltaNet: this library against PyTorch, in one run.
 
-    python bench/train_peers.py [--threads 2] [--rounds 3] [--json FILE] [--no-compile]
+    python bench/train_peers.py [--threads 2] [--rounds 7] [--json FILE] [--no-compile]
 
 Both sides train the same model (256 wide, 4 layers, 2 heads of 128, MLP 768, vocabulary 8192, tied) on 8 x 256 tokens:
 forward, backward, clipping, AdamW. PyTorch runs transformers' torch_chunk_gated_delta_rule, eager and under
@@ -116,7 +116,7 @@ def ours(precision, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile, which takes minutes")
     arguments = parser.parse_args()
