@@ -17,7 +17,8 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-LiveLines::LiveLines(std::size_t count) : live_(isatty(STDOUT_FILENO) != 0), lines_(count) {}
+LiveLines::LiveLines(std::size_t count)
+    : live_(isatty(STDOUT_FILENO) != 0), lines_(count), logged_(count, std::chrono::steady_clock::now()) {}
 
 LiveLines::~LiveLines() {
   const std::lock_guard lock(mutex_);
@@ -29,7 +30,14 @@ void LiveLines::set(std::size_t line, std::string text) {
   const std::lock_guard lock(mutex_);
   lines_[line] = std::move(text);
   const auto now = std::chrono::steady_clock::now();
-  if (!live_ || now - last_ < std::chrono::milliseconds(100)) return;
+  if (!live_) {
+    if (lines_[line].empty() || now - logged_[line] < std::chrono::minutes(1)) return;
+    logged_[line] = now;
+    fmt::print("{}\n", lines_[line]);
+    std::fflush(stdout);
+    return;
+  }
+  if (now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   erase();
   draw();

@@ -9,8 +9,8 @@
 namespace deltanet::cli {
 
 // What several threads are doing: one changing line for each at the bottom of a terminal, and lines that stay above
-// them. Where standard output is not a terminal only the lines that stay are printed. All calls may come from any
-// thread.
+// them. Where standard output is not a terminal, such as a log, the lines that stay are printed, and a changing one
+// once a minute. All calls may come from any thread.
 class LiveLines {
  public:
   explicit LiveLines(std::size_t count);
@@ -19,7 +19,7 @@ class LiveLines {
   LiveLines& operator=(const LiveLines&) = delete;
 
   bool live() const { return live_; }
-  void set(std::size_t line, std::string text);  // drawn at most ten times a second
+  void set(std::size_t line, std::string text);  // drawn at most ten times a second; empty: nothing to show
   void say(std::string_view text);               // stays
 
  private:
@@ -30,7 +30,8 @@ class LiveLines {
   bool live_;
   std::size_t drawn_ = 0;
   std::vector<std::string> lines_;
-  std::chrono::steady_clock::time_point last_{};
+  std::chrono::steady_clock::time_point last_{};               // drawn
+  std::vector<std::chrono::steady_clock::time_point> logged_;  // each line, where it is not live
 };
 
 // 75 -> "1:15", 4000 -> "1:06:40"

@@ -61,6 +61,7 @@ RegisterCommand::RegisterCommand(const Command& command) { registry().push_back(
 }  // namespace deltanet::cli
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a log should show what has been said when a program is stopped
   try {
     return deltanet::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {
