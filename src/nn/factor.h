@@ -39,7 +39,6 @@ struct ConstFactor : BasicFactor<const float, const uint16_t> {
     narrow = other.narrow;
     ld = other.ld;
   }
-  ConstFactor(const ConstRows& rows) : BasicFactor(rows.data, rows.ld) {}
   ConstFactor(const BasicFactor& other) : BasicFactor(other) {}
 };
 
