@@ -93,7 +93,7 @@ def fused_recurrent_gated_delta_rule(
     transpose_state_layout: bool | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """As chunk_gated_delta_rule, with a decay of each key channel in gk [B,T,HV,K]; g, gk and beta may be absent."""
-    refuse("decays of value channels are not implemented", gv=gv)
+    refuse("no row of the table decays value channels", gv=gv)
     state_v_first = v_first(state_v_first, transpose_state_layout)
     g = scalar_gate(g, use_gate_in_kernel, A_log, dt_bias)
     decay = joint_decay(g, gk)

@@ -55,7 +55,7 @@ def fused_recurrent_gla(
     transpose_state_layout: bool | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """As chunk_gla; the decay gk may be absent, and with reverse, tokens are read from the last to the first."""
-    refuse("decays of value channels are not implemented", gv=gv)
+    refuse("no row of the table decays value channels", gv=gv)
     state_v_first = v_first(state_v_first, transpose_state_layout)
     (q, k, v, gk), (initial_state,), offsets = turned(reverse, (q, k, v, gk), (initial_state,), cu_seqlens)
     o, final_state, _ = recurrence(

@@ -83,7 +83,7 @@ def fused_recurrent_precond_gated_delta_rule(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """As chunk_precond_gated_delta_rule, with a decay of each key channel in gk [B,T,HV,K]; g, gk and beta may be
     absent."""
-    refuse("decays of value channels are not implemented", gv=gv)
+    refuse("no row of the table decays value channels", gv=gv)
     decay = joint_decay(g, gk)
     row = "pdn" if decay is None else "pgdn" if gk is None else "pkda"
     o, final_state, final_A_state = recurrence(
