@@ -169,9 +169,10 @@ void check_backward_input(WeightType type, int64_t rows, int64_t out, int64_t in
 
 void check_backward_weight(WeightType type, int64_t rows, int64_t out, int64_t in, const Options& options) {
   const Matrix dy(rows, out, 8), x(rows, in, 9), bias_before(1, out, 10);
-  std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f);
+  const double before = options.add ? 0.25 : 0;
+  std::vector<float> dw(static_cast<std::size_t>(out * in), options.add ? 0.25f : std::nanf(""));
   Matrix dbias = bias_before;
-  linear_backward_weight({dy.data.data(), dy.ld}, {x.data.data(), x.ld}, rows, type, dw.data(), out, in,
+  linear_backward_weight({dy.data.data(), dy.ld}, {x.data.data(), x.ld}, rows, type, dw.data(), options.add, out, in,
                          options.bias ? dbias.data.data() : nullptr, options.threads);
   ASSERT_TRUE(dbias.gaps_untouched());
   for (int64_t o = 0; o < out; ++o) {
@@ -179,7 +180,7 @@ void check_backward_weight(WeightType type, int64_t rows, int64_t out, int64_t i
       Sum sum;
       for (int64_t r = 0; r < rows; ++r) sum.add(dy(r, o), x(r, i));
       const double rounding = type == WeightType::kBfloat16 ? (2 + kRoundBf16) * kRoundBf16 * sum.absolute : 0;
-      ASSERT_NEAR(dw[static_cast<std::size_t>(o * in + i)], 0.25 + sum.value, sum.bound(rows, 0.25) + rounding)
+      ASSERT_NEAR(dw[static_cast<std::size_t>(o * in + i)], before + sum.value, sum.bound(rows, before) + rounding)
           << name_of(type) << " rows " << rows << " out " << out << " in " << in << " at " << o << "," << i;
     }
     Sum sum;
@@ -347,17 +348,22 @@ ConstFactor wide(const Matrix& m) { return {m.data.data(), m.ld}; }
 // Rounding once for both gradients changes no bit of them.
 TEST(Linear, BothGradientsAtOnce) {
   for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
-    for (const int64_t rows : {1, 70}) {
+    for (const auto& [rows, add] :
+         {std::pair<int64_t, bool>{1, false}, {1, true}, {70, false}, {70, true}, {0, false}}) {
       const int64_t out = 48, in = 33;
       const Stored w(type, out, in, 1);
       const Matrix dy(rows, out, 2), x(rows, in, 3);
       Matrix dx(rows, in, 4), expected_dx(rows, in, 5), dbias(1, out, 6);
       Matrix expected_dbias = dbias;
       std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f), expected_dw = dw;
-      linear_backward_weight(wide(dy), wide(x), rows, type, expected_dw.data(), out, in, expected_dbias.data.data(), 2);
+      linear_backward_weight(wide(dy), wide(x), rows, type, expected_dw.data(), add, out, in,
+                             expected_dbias.data.data(), 2);
       linear_backward_input(wide(dy), rows, w.weight, expected_dx.data.data(), dx.ld, false, 2);
-      linear_backward(wide(dy), wide(x), rows, w.weight, dx.data.data(), dx.ld, dw.data(), dbias.data.data(), 2);
+      linear_backward(wide(dy), wide(x), rows, w.weight, dx.data.data(), dx.ld, dw.data(), add, dbias.data.data(), 2);
       EXPECT_EQ(dw, expected_dw);
+      if (rows == 0) {
+        EXPECT_EQ(dw, std::vector<float>(dw.size()));
+      }
       expect_same(dx, expected_dx);
       expect_same(dbias, expected_dbias);
     }
@@ -390,17 +396,17 @@ TEST(Linear, FactorsThatAreRoundedAlready) {
   Matrix expected_dx(rows, in, 7);
   const std::vector<float> held(static_cast<std::size_t>(out * in), 0.25f);
   std::vector<float> expected_dw = held;
-  linear_backward(wide(dy), wide(x), rows, w.weight, expected_dx.data.data(), expected_dx.ld, expected_dw.data(),
+  linear_backward(wide(dy), wide(x), rows, w.weight, expected_dx.data.data(), expected_dx.ld, expected_dw.data(), true,
                   nullptr, 2);
   for (const ConstFactor& x_factor : {wide(x), narrow_x}) {
     Matrix dx(rows, in, 8);
     std::vector<float> dw = held;
-    linear_backward(narrow_dy, x_factor, rows, w.weight, dx.data.data(), dx.ld, dw.data(), nullptr, 2);
+    linear_backward(narrow_dy, x_factor, rows, w.weight, dx.data.data(), dx.ld, dw.data(), true, nullptr, 2);
     EXPECT_EQ(dw, expected_dw);
     expect_same(dx, expected_dx);
   }
   std::vector<float> dw = held;
-  linear_backward_weight(narrow_dy, narrow_x, rows, kType, dw.data(), out, in, nullptr, 2);
+  linear_backward_weight(narrow_dy, narrow_x, rows, kType, dw.data(), true, out, in, nullptr, 2);
   EXPECT_EQ(dw, expected_dw);
   Matrix dx(rows, in, 9);
   linear_backward_input(narrow_dy, rows, w.weight, dx.data.data(), dx.ld, false, 2);
@@ -412,7 +418,7 @@ TEST(LinearErrors, Int8HasNoGradients) {
   Matrix dy(2, 4, 2), dx(2, 4, 3);
   EXPECT_THROW(linear_backward_input({dy.data.data(), dy.ld}, 2, w.weight, dx.data.data(), dx.ld, false, 1), Error);
   EXPECT_THROW(linear_backward_weight({dy.data.data(), dy.ld}, {dy.data.data(), dy.ld}, 2, WeightType::kInt8,
-                                      dx.data.data(), 4, 4, nullptr, 1),
+                                      dx.data.data(), true, 4, 4, nullptr, 1),
                Error);
 }
 

@@ -31,7 +31,8 @@ struct Layer {
   }
   void backward(WeightType type, int threads) {
     linear_backward_input({y.data(), kOut}, kMany, weight(type), x.data(), kIn, false, threads);
-    linear_backward_weight({y.data(), kOut}, {x.data(), kIn}, kMany, type, dw.data(), kOut, kIn, nullptr, threads);
+    linear_backward_weight({y.data(), kOut}, {x.data(), kIn}, kMany, type, dw.data(), true, kOut, kIn, nullptr,
+                           threads);
   }
 };
 

@@ -57,7 +57,8 @@ Products products(const Weight& weight, const std::vector<float>& x, const std::
   Products p;
   linear({x.data(), kIn}, kRows, weight, nullptr, p.y.data(), kOut, false, 1);
   linear_backward_input({dy.data(), kOut}, kRows, weight, p.dx.data(), kIn, false, 1);
-  linear_backward_weight({dy.data(), kOut}, {x.data(), kIn}, kRows, weight.type, p.dw.data(), kOut, kIn, nullptr, 1);
+  linear_backward_weight({dy.data(), kOut}, {x.data(), kIn}, kRows, weight.type, p.dw.data(), true, kOut, kIn, nullptr,
+                         1);
   return p;
 }
 

@@ -133,9 +133,14 @@ TEST(Trainer, PlansThatDoNotFitAreRefused) {
 }
 
 TEST(RunCheckpoint, ResumesBitForBit) {
-  for (const char* precision : {"f32", "bf16"}) {
+  struct Case {
+    const char* precision;
+    int64_t length;  // of the sequences; the threads share out long ones (train/batch_model.h)
+  };
+  for (const auto& [precision, length] : {Case{"f32", 32}, Case{"bf16", 32}, Case{"bf16", 256}}) {
     TrainConfig config = tiny_config();
     config.precision = precision;
+    config.sequence_length = length;
     config.threads = 2;
     const PatternSource data(config.sequence_length, 1000);
     const auto straight = TrainedRun(config).steps(20, data);

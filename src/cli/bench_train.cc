@@ -15,9 +15,9 @@
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
-#include "model/language_model.h"
 #include "nn/linear.h"
 #include "train/adamw.h"
+#include "train/batch_model.h"
 
 namespace deltanet::cli {
 namespace {
@@ -57,11 +57,10 @@ double step_flops(const Layout& layout, int64_t batch, int64_t length) {
 class Subject {
  public:
   Subject(const Config& config, const Settings& settings, int threads)
-      : settings_(settings),
-        threads_(threads),
+      : threads_(threads),
         layout_(std::make_shared<Layout>(config)),
         weights_(std::make_shared<Weights>(layout_, parse_weight_type(settings.precision), /*keep_masters=*/true)),
-        model_(weights_, threads),
+        model_(weights_, threads, settings.batch, settings.length, settings.recompute ? Keep::kRecompute : Keep::kAll),
         matrices_(layout_->matrices_size(), {}),
         vectors_(layout_->vectors_size(), {}),
         dmatrices_(static_cast<std::size_t>(layout_->matrices_size())),
@@ -76,11 +75,9 @@ class Subject {
   }
 
   void step() {
-    set_zero(dmatrices_, threads_);
-    set_zero(dvectors_, threads_);
-    const double loss = model_.loss_and_gradients(ids_, targets_, offsets_, 1.0f / static_cast<float>(ids_.size()),
-                                                  settings_.recompute ? Keep::kRecompute : Keep::kAll,
-                                                  dmatrices_.data(), dvectors_.data());
+    const double loss =
+        model_.loss_and_gradients(ids_, targets_, offsets_, 1.0f / static_cast<float>(ids_.size()),
+                                  {.matrices = dmatrices_.data(), .vectors = dvectors_.data(), .add = false});
     const double norm = std::sqrt(squared_norm(dmatrices_.data(), layout_->matrices_size(), threads_) +
                                   squared_norm(dvectors_.data(), layout_->vectors_size(), threads_));
     if (!std::isfinite(loss) || !std::isfinite(norm)) throw Error("[bench train] the loss is not finite");
@@ -120,7 +117,7 @@ class Subject {
                        dy_factor = rounded ? factor(dy, at.out) : nn::Factor(y.data(), at.out);
       const auto run = [&] {
         nn::linear(x_factor, block, weight, nullptr, y.data(), at.out, false, threads_);
-        nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), at.in, dw.data(), nullptr, threads_);
+        nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), at.in, dw.data(), false, nullptr, threads_);
       };
       run();
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)
@@ -133,7 +130,7 @@ class Subject {
 
   std::vector<std::pair<std::string, int64_t>> memory() const {
     return {{"weights", weights_->bytes()},
-            {"gradients", 4 * static_cast<int64_t>(dmatrices_.size() + dvectors_.size())},
+            {"gradients", 4 * static_cast<int64_t>(dmatrices_.size() + dvectors_.size()) + model_.gradient_bytes()},
             {"moments", 8 * static_cast<int64_t>(matrices_.size() + vectors_.size())},
             {"activations", model_.planned_bytes()}};
   }
@@ -143,11 +140,10 @@ class Subject {
   double loss() const { return loss_; }
 
  private:
-  const Settings& settings_;
   int threads_;
   std::shared_ptr<const Layout> layout_;
   std::shared_ptr<Weights> weights_;
-  LanguageModel model_;
+  BatchModel model_;
   AdamW matrices_, vectors_;
   std::vector<float> dmatrices_, dvectors_;
   std::vector<int32_t> ids_, targets_;

@@ -79,8 +79,7 @@ void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, con
 }
 
 void AttentionMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
-                              const float* dy, const AttentionActivations& d, float* dmatrices, float* dvectors,
-                              float* dx) const {
+                              const float* dy, const AttentionActivations& d, const Gradients& to, float* dx) const {
   const AttentionLayout& l = layout_;
   const int64_t rows = pass.rows(), columns = l.in.out, rotated = l.q.width + l.k.width;
   float *dq = d.rotated, *dk = d.rotated + l.q.width;
@@ -102,15 +101,15 @@ void AttentionMixer::backward(const Pass& pass, const Weights& w, const nn::Fact
   if (attention_.qk_norm) {
     const auto norm = [&](Slice slice, int64_t heads, int64_t weight, const float* rstd, const float* dout) {
       nn::gated_norm_backward(norm_of(w, heads, weight), rows, {a.proj + slice.column, columns}, {}, rstd,
-                              {dout, rotated}, {d.proj + slice.column, columns}, {}, dvectors + weight, pass.threads);
+                              {dout, rotated}, {d.proj + slice.column, columns}, {}, to.vector(weight), pass.threads);
     };
     norm(l.q, l.heads, l.q_norm, a.rstd, dq);
     norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, dk);
   } else {
     nn::copy_rows(rows, rotated, {d.rotated, rotated}, {d.proj, columns}, pass.threads);
   }
-  nn::linear_backward({d.proj, columns}, x, rows, w.matrix(l.in), dx, l.in.in, dmatrices + l.in.offset,
-                      l.bias == kAbsent ? nullptr : dvectors + l.bias, pass.threads);
+  nn::linear_backward({d.proj, columns}, x, rows, w.matrix(l.in), dx, l.in.in, to.matrix(l.in), to.add,
+                      to.vector(l.bias), pass.threads);
 }
 
 }  // namespace deltanet

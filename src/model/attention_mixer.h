@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/arena.h"
+#include "model/gradients.h"
 #include "model/layout.h"
 #include "model/pass.h"
 #include "model/state.h"
@@ -37,7 +38,7 @@ class AttentionMixer {
                LayerState* state, const nn::Factor& y) const;
   void output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const;
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const AttentionActivations& a,
-                const float* dy, const AttentionActivations& d, float* dmatrices, float* dvectors, float* dx) const;
+                const float* dy, const AttentionActivations& d, const Gradients& to, float* dx) const;
 
  private:
   nn::GatedNorm norm_of(const Weights& weights, int64_t heads, int64_t weight) const;

@@ -159,7 +159,7 @@ double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, nullptr);
   return vocabulary_loss_(weights_->matrix(layout().head()), pass.rows(), {scratch_.x, config().hidden_size},
-                          targets.data(), 1.0f, {}, nullptr, pass.threads);
+                          targets.data(), 1.0f, {}, nullptr, false, pass.threads);
 }
 
 void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets,
@@ -185,8 +185,8 @@ Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<c
 // ---- backward
 
 double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                                         std::span<const int64_t> offsets, float scale, Keep keep, float* dmatrices,
-                                         float* dvectors, const std::function<void(const GradientRange&)>& done) {
+                                         std::span<const int64_t> offsets, float scale, Keep keep, const Gradients& to,
+                                         const std::function<void(const GradientRange&)>& done) {
   if (keep == Keep::kNothing) throw Error("[model] keep: a backward pass needs what the forward pass kept");
   const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
   plan(pass.rows(), keep);
@@ -194,11 +194,12 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
 
   const Weights& w = *weights_;
   const int64_t rows = pass.rows(), D = config().hidden_size;
+  if (!to.add) std::fill_n(to.vectors, layout().vectors_size(), 0.0f);  // below they are added to
   const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, D}, targets.data(), scale,
-                                      {dscratch_.x, D}, dmatrices + layout().head().offset, pass.threads);
+                                      {dscratch_.x, D}, to.matrix(layout().head()), to.add, pass.threads);
   std::fill_n(dh_, rows * D, 0.0f);
   nn::rms_norm_backward(rows, D, {h_final_, D}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, D},
-                        {dh_, D}, dvectors + layout().final_norm(), pass.threads);
+                        {dh_, D}, to.vector(layout().final_norm()), pass.threads);
 
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const LayerActivations& a = activations_[i];
@@ -206,11 +207,13 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
       layers_[i].forward(pass, w, nullptr, nullptr, a, scratch_, nullptr, true, pending_);
     }
     const LayerLayout& at = layout().layers()[i];
-    layers_[i].backward(pass, w, a, gradients_.at(at.attention_config), scratch_, dscratch_, dmatrices, dvectors, dh_);
+    layers_[i].backward(pass, w, a, gradients_.at(at.attention_config), scratch_, dscratch_, to, dh_);
     if (done) done({at.matrices_begin, at.matrices_end, at.vectors_begin, at.vectors_end});
   }
   const MatrixAt embeddings = layout().embeddings();
-  nn::embedding_backward(rows, D, ids.data(), {dh_, D}, dmatrices + embeddings.offset, pass.threads);
+  const bool holds_head = embeddings.offset == layout().head().offset;  // then the loss has set it
+  if (!to.add && !holds_head) std::fill_n(to.matrix(embeddings), embeddings.out * embeddings.in, 0.0f);
+  nn::embedding_backward(rows, D, ids.data(), {dh_, D}, to.matrix(embeddings), pass.threads);
   if (done) {
     const LayerLayout &first = layout().layers().front(), &last = layout().layers().back();
     done({0, first.matrices_begin, 0, first.vectors_begin});

@@ -72,14 +72,13 @@ void Layer::forward(const Pass& pass, const Weights& w, const float* before, con
 }
 
 void Layer::backward(const Pass& pass, const Weights& w, const LayerActivations& a, const LayerActivations& d,
-                     const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
-                     float* dh) const {
-  mlp_backward(pass, w, a, d, scratch, dscratch, dmatrices, dvectors, dh);
-  mixer_backward(pass, w, a, d, scratch, dscratch, dmatrices, dvectors, dh);
+                     const LayerScratch& scratch, const LayerScratch& dscratch, const Gradients& to, float* dh) const {
+  mlp_backward(pass, w, a, d, scratch, dscratch, to, dh);
+  mixer_backward(pass, w, a, d, scratch, dscratch, to, dh);
 }
 
 void Layer::mlp_backward(const Pass& pass, const Weights& w, const LayerActivations& a, const LayerActivations& d,
-                         const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
+                         const LayerScratch& scratch, const LayerScratch& dscratch, const Gradients& to,
                          float* dh) const {
   const int64_t rows = pass.rows(), D = config_.hidden_size, F = config_.intermediate_size;
   const MatrixAt &down = layout_.down, &gate_up = layout_.gate_up;
@@ -93,19 +92,19 @@ void Layer::mlp_backward(const Pass& pass, const Weights& w, const LayerActivati
                    dgate_up = gradient_of(gate_up, w, rows, d.gate_up);
   nn::swiglu_backward(rows, F, {a.gate_up, 2 * F}, {a.gate_up + F, 2 * F}, {dscratch.product, F}, dgate_up,
                       dgate_up.from(0, F), product, pass.threads);
-  nn::linear_backward_weight(dy, product, rows, w.matrix(down).type, dmatrices + down.offset, down.out, down.in,
+  nn::linear_backward_weight(dy, product, rows, w.matrix(down).type, to.matrix(down), to.add, down.out, down.in,
                              nullptr, pass.threads);
 
   const nn::Factor x = input_of(gate_up, w, rows, scratch.x);
   nn::rms_norm_apply(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), x, pass.threads);
-  nn::linear_backward(dgate_up, x, rows, w.matrix(gate_up), dscratch.x, D, dmatrices + gate_up.offset, nullptr,
+  nn::linear_backward(dgate_up, x, rows, w.matrix(gate_up), dscratch.x, D, to.matrix(gate_up), to.add, nullptr,
                       pass.threads);
   nn::rms_norm_backward(rows, D, {a.h_mid, D}, a.mlp_rstd, w.vector(layout_.mlp_norm), {dscratch.x, D}, {dh, D},
-                        dvectors + layout_.mlp_norm, pass.threads);
+                        to.vector(layout_.mlp_norm), pass.threads);
 }
 
 void Layer::mixer_backward(const Pass& pass, const Weights& w, const LayerActivations& a, const LayerActivations& d,
-                           const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
+                           const LayerScratch& scratch, const LayerScratch& dscratch, const Gradients& to,
                            float* dh) const {
   const int64_t rows = pass.rows(), D = config_.hidden_size;
   const MatrixAt& out = mixer_out();
@@ -115,16 +114,16 @@ void Layer::mixer_backward(const Pass& pass, const Weights& w, const LayerActiva
   } else {
     recurrence_->output(pass, w, a.recurrence, y);
   }
-  nn::linear_backward({dh, D}, y, rows, w.matrix(out), dscratch.y, out.in, dmatrices + out.offset, nullptr,
+  nn::linear_backward({dh, D}, y, rows, w.matrix(out), dscratch.y, out.in, to.matrix(out), to.add, nullptr,
                       pass.threads);
   nn::rms_norm_apply(rows, D, {a.h, D}, a.attn_rstd, w.vector(layout_.attn_norm), x, pass.threads);
   if (attention_) {
-    attention_->backward(pass, w, x, a.attention, dscratch.y, d.attention, dmatrices, dvectors, dscratch.x);
+    attention_->backward(pass, w, x, a.attention, dscratch.y, d.attention, to, dscratch.x);
   } else {
-    recurrence_->backward(pass, w, x, a.recurrence, dscratch.y, d.recurrence, dmatrices, dvectors, dscratch.x);
+    recurrence_->backward(pass, w, x, a.recurrence, dscratch.y, d.recurrence, to, dscratch.x);
   }
   nn::rms_norm_backward(rows, D, {a.h, D}, a.attn_rstd, w.vector(layout_.attn_norm), {dscratch.x, D}, {dh, D},
-                        dvectors + layout_.attn_norm, pass.threads);
+                        to.vector(layout_.attn_norm), pass.threads);
 }
 
 }  // namespace deltanet

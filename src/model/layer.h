@@ -47,18 +47,15 @@ class Layer {
 
   // dh [R,D]: gradient of the layer's output on entry, of its input on return.
   void backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
-                const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
-                float* dh) const;
+                const LayerScratch& scratch, const LayerScratch& dscratch, const Gradients& to, float* dh) const;
 
  private:
   const MatrixAt& mixer_in() const { return attention_ ? layout_.attention.in : layout_.recurrence.in; }
   const MatrixAt& mixer_out() const { return attention_ ? layout_.attention.out : layout_.recurrence.out; }
   void mlp_backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
-                    const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
-                    float* dh) const;
+                    const LayerScratch& scratch, const LayerScratch& dscratch, const Gradients& to, float* dh) const;
   void mixer_backward(const Pass& pass, const Weights& weights, const LayerActivations& a, const LayerActivations& d,
-                      const LayerScratch& scratch, const LayerScratch& dscratch, float* dmatrices, float* dvectors,
-                      float* dh) const;
+                      const LayerScratch& scratch, const LayerScratch& dscratch, const Gradients& to, float* dh) const;
 
   const Config& config_;
   const LayerLayout& layout_;

@@ -111,11 +111,11 @@ LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<
   }
   const int64_t count = count_targets(targets);
   if (count == 0) throw Error("[model] targets: all are -100; expected at least one token to predict");
-  dmatrices.assign(static_cast<std::size_t>(layout->matrices_size()), 0.0f);
-  dvectors.assign(static_cast<std::size_t>(layout->vectors_size()), 0.0f);
-  const double sum =
-      language_model.loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count),
-                                        recompute ? Keep::kRecompute : Keep::kAll, dmatrices.data(), dvectors.data());
+  dmatrices.resize(static_cast<std::size_t>(layout->matrices_size()));
+  dvectors.resize(static_cast<std::size_t>(layout->vectors_size()));
+  const double sum = language_model.loss_and_gradients(
+      ids, targets, offsets, 1.0f / static_cast<float>(count), recompute ? Keep::kRecompute : Keep::kAll,
+      {.matrices = dmatrices.data(), .vectors = dvectors.data(), .add = false});
   return {sum, count};
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "deltanet/recurrence.h"
+#include "model/gradients.h"
 #include "model/layout.h"
 #include "model/pass.h"
 #include "model/state.h"
@@ -61,7 +62,7 @@ class RecurrenceMixer {
   // From dy [R, UV]: gradients of all parameters but o_proj are added to the two arrays, dx [R,D] is set. `a` must be
   // as forward left it, without a state; x as it was given.
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
-                const float* dy, const RecurrenceActivations& d, float* dmatrices, float* dvectors, float* dx) const;
+                const float* dy, const RecurrenceActivations& d, const Gradients& to, float* dx) const;
 
  private:
   Inputs bind(const RecurrenceActivations& a, int64_t rows, float* log_atk_scale, float* d) const;
@@ -73,7 +74,7 @@ class RecurrenceMixer {
   nn::Rows erase_source(const RecurrenceActivations& a) const;
   void gates(const Pass& pass, const Weights& weights, const RecurrenceActivations& a) const;
   void gates_backward(const Pass& pass, const Weights& weights, const RecurrenceActivations& a,
-                      const RecurrenceActivations& d, float* dvectors) const;
+                      const RecurrenceActivations& d, const Gradients& to) const;
   void repeat_heads(const Pass& pass, const RecurrenceActivations& a) const;
   void repeat_heads_backward(const Pass& pass, const RecurrenceActivations& d) const;
   void low_rank_factor(const Pass& pass, const RecurrenceActivations& a) const;

@@ -10,23 +10,21 @@
 namespace deltanet {
 namespace {
 
-// x W^T backwards: the weight's gradient is added, dx set.
+// x W^T backwards
 void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, const nn::ConstFactor& dy,
-                     const nn::ConstFactor& x, float* dmatrices, float* dbias, nn::Rows dx) {
-  nn::linear_backward(dy, x, pass.rows(), w.matrix(at), dx.data, dx.ld, dmatrices + at.offset, dbias, pass.threads);
+                     const nn::ConstFactor& x, const Gradients& to, float* dbias, nn::Rows dx) {
+  nn::linear_backward(dy, x, pass.rows(), w.matrix(at), dx.data, dx.ld, to.matrix(at), to.add, dbias, pass.threads);
 }
 
 }  // namespace
 
 void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const RecurrenceActivations& a,
-                               const float* dy, const RecurrenceActivations& d, float* dmatrices, float* dvectors,
-                               float* dx) const {
+                               const float* dy, const RecurrenceActivations& d, const Gradients& to, float* dx) const {
   const RecurrenceLayout& l = layout_;
   const int64_t rows = pass.rows(), columns = l.in.out;
-  const auto dvector = [&](int64_t offset) { return offset == kAbsent ? nullptr : dvectors + offset; };
 
   nn::gated_norm_backward(output_norm(w), rows, {a.o, U_ * V_}, gate_of(a), a.o_rstd, {dy, U_ * V_}, {d.o, U_ * V_},
-                          gate_of(d), dvector(l.o_norm), pass.threads);
+                          gate_of(d), to.vector(l.o_norm), pass.threads);
 
   Inputs in = bind(a, rows, const_cast<float*>(w.vector(l.log_atk_scale)), const_cast<float*>(w.vector(l.d)));
   in.cu_seqlens = pass.offsets;
@@ -38,22 +36,22 @@ void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const nn::Fac
 
   if (repeats_) repeat_heads_backward(pass, d);
   if (d.erase) low_rank_factor_backward(pass, a, d);
-  gates_backward(pass, w, a, d, dvectors);
+  gates_backward(pass, w, a, d, to);
   nn::short_conv_backward(convolution(w), pass.offsets, {a.proj, columns}, nullptr, {d.qkv, channels_}, nullptr,
-                          {.dx = {d.proj, columns}, .dweight = dvector(l.conv)}, pass.threads);
+                          {.dx = {d.proj, columns}, .dweight = to.vector(l.conv)}, pass.threads);
   const auto second = [&](Slice low_rank, const MatrixAt& up, const float* dout, float* dbias) {
     if (!up) return;
-    linear_backward(pass, w, up, {dout, up.out}, {a.proj + low_rank.column, columns}, dmatrices, dbias,
+    linear_backward(pass, w, up, {dout, up.out}, {a.proj + low_rank.column, columns}, to, dbias,
                     {d.proj + low_rank.column, columns});
   };
   second(l.low_rank_decay, l.decay_up, d.decay_in, nullptr);
-  second(l.low_rank_gate, l.gate_up, d.gate_in, dvector(l.gate_bias));
+  second(l.low_rank_gate, l.gate_up, d.gate_in, to.vector(l.gate_bias));
   second(l.low_rank_eta, l.eta_up, d.eta_in, nullptr);
-  linear_backward(pass, w, l.in, {d.proj, columns}, x, dmatrices, nullptr, {dx, l.in.in});
+  linear_backward(pass, w, l.in, {d.proj, columns}, x, to, nullptr, {dx, l.in.in});
 }
 
 void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const RecurrenceActivations& a,
-                                     const RecurrenceActivations& d, float* dvectors) const {
+                                     const RecurrenceActivations& d, const Gradients& to) const {
   const RecurrenceLayout& l = layout_;
   const int64_t rows = pass.rows(), columns = l.in.out;
   const auto value = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, columns}; };
@@ -66,7 +64,7 @@ void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const R
   const auto decay = [&](nn::ConstRows x, int64_t width, int64_t heads, int64_t a_log, int64_t dt_bias, const float* dg,
                          nn::Rows dx) {
     nn::decay_gate_backward({heads, width, w.vector(a_log), w.vector(dt_bias)}, rows, x, {dg, width}, dx,
-                            dvectors + a_log, dvectors + dt_bias, pass.threads);
+                            to.vector(a_log), to.vector(dt_bias), pass.threads);
   };
   sigmoid(l.beta, config_.allow_neg_eigval ? 2.0f : 1.0f, a.beta, d.beta);
   sigmoid(l.beta_erase, 1.0f, a.beta_erase, d.beta_erase);
@@ -83,14 +81,14 @@ void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const R
                               pass.threads);
   }
   const auto add = [&](const float* from, int64_t offset, int64_t count) {
-    for (int64_t i = 0; from && i < count; ++i) dvectors[offset + i] += from[i];
+    for (int64_t i = 0; from && i < count; ++i) to.vectors[offset + i] += from[i];
   };
   add(d.log_atk_scale, l.log_atk_scale, l.key_heads);
   add(d.d, l.d, H_);
   if (d.ridge) {
     const float* lambda = w.vector(l.lambda);
     const int64_t count = config_.spec.precond == Precond::kRls ? H_ : H_ * K_;
-    for (int64_t i = 0; i < count; ++i) dvectors[l.lambda + i] += d.ridge[i] / (1.0f + std::exp(-lambda[i]));
+    for (int64_t i = 0; i < count; ++i) to.vectors[l.lambda + i] += d.ridge[i] / (1.0f + std::exp(-lambda[i]));
   }
 }
 

@@ -228,8 +228,9 @@ Matmul input_product(const ConstFactor& dy, int64_t rows, const Weight& w, float
           .add = add};
 }
 
-// dw [out,in] += dy^T x, both narrow or both wide
-Matmul weight_product(const ConstFactor& dy, const ConstFactor& x, int64_t rows, float* dw, int64_t out, int64_t in) {
+// dw [out,in] = dy^T x, or added to dw; both factors narrow or both wide
+Matmul weight_product(const ConstFactor& dy, const ConstFactor& x, int64_t rows, float* dw, bool add, int64_t out,
+                      int64_t in) {
   return {.type = dy.narrow ? WeightType::kBfloat16 : WeightType::kFloat32,
           .m = out,
           .n = in,
@@ -241,7 +242,7 @@ Matmul weight_product(const ConstFactor& dy, const ConstFactor& x, int64_t rows,
           .ldb = x.ld,
           .c = dw,
           .ldc = in,
-          .add = true};
+          .add = add};
 }
 
 void input_widened(Matmul product, const float* dy, const Weight& w, int threads) {
@@ -320,32 +321,35 @@ void linear_backward_input(const ConstFactor& dy, int64_t rows, const Weight& w,
 }
 
 void linear_backward_weight(const ConstFactor& dy, const ConstFactor& x, int64_t rows, WeightType products, float* dw,
-                            int64_t out, int64_t in, float* dbias, int threads) {
+                            bool add, int64_t out, int64_t in, float* dbias, int threads) {
   require_differentiable("linear_backward_weight", products);
+  if (rows == 0 && !add) std::fill_n(dw, out * in, 0.0f);
   if (rows == 0 || out == 0) return;
   scratch().reset();
   add_bias_gradient(dy, rows, out, dbias, threads);
   require_type(dy, products);
   require_type(x, products);
-  if (!rounds_activations(products)) return matmul(weight_product(dy, x, rows, dw, out, in), threads);
-  for_narrow_parts(dy, out, x, in, rows, threads, [&](int64_t, int64_t count, const auto& dy_part, const auto& x_part) {
-    matmul(weight_product(dy_part, x_part, count, dw, out, in), threads);
-  });
+  if (!rounds_activations(products)) return matmul(weight_product(dy, x, rows, dw, add, out, in), threads);
+  for_narrow_parts(dy, out, x, in, rows, threads,
+                   [&](int64_t first, int64_t count, const auto& dy_part, const auto& x_part) {
+                     matmul(weight_product(dy_part, x_part, count, dw, add || first > 0, out, in), threads);
+                   });
 }
 
 void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, const Weight& w, float* dx,
-                     int64_t lddx, float* dw, float* dbias, int threads) {
+                     int64_t lddx, float* dw, bool add, float* dbias, int threads) {
   if (!rounds_activations(w.type)) {
-    linear_backward_weight(dy, x, rows, w.type, dw, w.out, w.in, dbias, threads);
+    linear_backward_weight(dy, x, rows, w.type, dw, add, w.out, w.in, dbias, threads);
     linear_backward_input(dy, rows, w, dx, lddx, false, threads);
     return;
   }
+  if (rows == 0 && !add) std::fill_n(dw, w.out * w.in, 0.0f);
   if (rows == 0) return;
   scratch().reset();
   add_bias_gradient(dy, rows, w.out, dbias, threads);
   for_narrow_parts(dy, w.out, x, w.in, rows, threads,
                    [&](int64_t first, int64_t count, const auto& dy_part, const auto& x_part) {
-                     matmul(weight_product(dy_part, x_part, count, dw, w.out, w.in), threads);
+                     matmul(weight_product(dy_part, x_part, count, dw, add || first > 0, w.out, w.in), threads);
                      matmul(input_product(dy_part, count, w, dx + first * lddx, lddx, false), threads);
                    });
 }

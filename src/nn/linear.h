@@ -31,14 +31,13 @@ void linear(const ConstFactor& x, int64_t rows, const Weight& w, const float* bi
 void linear_backward_input(const ConstFactor& dy, int64_t rows, const Weight& w, float* dx, int64_t lddx, bool add,
                            int threads);
 
-// dw [out,in] += dy^T x, and dbias [out] += the column sums of dy. dbias may be null; with it, dy must be wide.
-// `products` is the type that the factors may be rounded to: float32 or bfloat16.
+// dw [out,in] = dy^T x, or added to dw; dbias [out] += the column sums of dy. dbias may be null; with it, dy must be
+// wide. `products` is the type that the factors may be rounded to: float32 or bfloat16.
 void linear_backward_weight(const ConstFactor& dy, const ConstFactor& x, int64_t rows, WeightType products, float* dw,
-                            int64_t out, int64_t in, float* dbias, int threads);
+                            bool add, int64_t out, int64_t in, float* dbias, int threads);
 
-// Both: dw += dy^T x, dbias += the column sums of dy (as above), dx = dy W. dx must not overlap dy or x. What both
-// round is rounded once.
+// Both: dw and dbias as above, dx = dy W. dx must not overlap dy or x. What both round is rounded once.
 void linear_backward(const ConstFactor& dy, const ConstFactor& x, int64_t rows, const Weight& w, float* dx,
-                     int64_t lddx, float* dw, float* dbias, int threads);
+                     int64_t lddx, float* dw, bool add, float* dbias, int threads);
 
 }  // namespace deltanet::nn

@@ -53,7 +53,7 @@ VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, 
 }
 
 double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale,
-                                  Rows dx, float* dhead, int threads) {
+                                  Rows dx, float* dhead, bool add, int threads) {
   const int64_t block = plan(head), D = head.in, vocab = head.out;
   select(rows, targets);
   if (dx.data) {
@@ -61,6 +61,7 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
       for (int64_t row = begin; row < end; ++row) std::fill_n(dx.data + row * dx.ld, D, 0.0f);
     });
   }
+  if (dx.data && selected_.empty() && !add) std::fill_n(dhead, vocab * D, 0.0f);
   double sum = 0;
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
     const auto [count, factor] = gather(head, first, x, targets, threads);
@@ -69,7 +70,7 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
                               dx.data ? dlogits_ : nullptr, narrow_ld(vocab));
     if (!dx.data) continue;
     const ConstFactor dlogits = dlogits_ ? ConstFactor(dlogits_, narrow_ld(vocab)) : ConstFactor(logits_, vocab);
-    linear_backward(dlogits, factor, count, head, dx_, D, dhead, nullptr, threads);
+    linear_backward(dlogits, factor, count, head, dx_, D, dhead, add || first > 0, nullptr, threads);
     for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) std::copy_n(dx_ + i * D, D, dx.data + selected_[first + i] * dx.ld);
     });

@@ -15,9 +15,10 @@ namespace deltanet::nn {
 // rows without a target are left out of the products. The memory is kept between calls.
 class VocabularyLoss {
  public:
-  // Sum of the losses. With dx (set; zero for rows without a target) and dhead (+=) also `scale` times its gradients.
+  // Sum of the losses. With dx (set; zero for rows without a target) and dhead (set, or added to) also `scale` times
+  // its gradients.
   double operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale, Rows dx,
-                    float* dhead, int threads);
+                    float* dhead, bool add, int threads);
 
   // log p(target) of each row, and whether the target is the most probable token; 0 and false without a target.
   void log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob, bool* greedy,

@@ -62,10 +62,12 @@ Trainer::Trainer(const TrainConfig& config, Communicator& processes)
   try {
     // Nothing of this is written to yet, so the system has not given any memory.
     weights_ = std::make_shared<Weights>(layout_, parse_weight_type(config.precision), /*keep_masters=*/true);
-    model_ = std::make_unique<LanguageModel>(weights_, threads_);
-    model_->plan(config.sequences_per_pass() * config.sequence_length,
-                 config.recompute ? Keep::kRecompute : Keep::kAll);
+    // Several processes reduce the gradients of a layer while those below it are at work: they need them whole.
+    model_ = std::make_unique<BatchModel>(weights_, threads_, config.sequences_per_pass(), config.sequence_length,
+                                          config.recompute ? Keep::kRecompute : Keep::kAll,
+                                          /*whole=*/processes.size() > 1);
     memory_.weights = weights_->bytes();
+    memory_.gradients += model_->gradient_bytes();
     memory_.activations = model_->planned_bytes();
     check_fits(memory_, available);
     dmatrices_.resize(static_cast<std::size_t>(layout_->matrices_size()));
@@ -98,10 +100,7 @@ double Trainer::accumulate_gradients(const BatchSource& data) {
   processes_.sum(&totals[1], 1);
   if (totals[1] == 0) throw Error("[train] data: a whole step has no token to predict");
 
-  set_zero(dmatrices_, threads_);
-  set_zero(dvectors_, threads_);
   const auto scale = static_cast<float>(1.0 / totals[1]);
-  const Keep keep = config_.recompute ? Keep::kRecompute : Keep::kAll;
   for (std::size_t i = 0; i < batches_.size(); ++i) {
     // Gradients travel as soon as the last pass has completed them, while the layers below are still at work.
     std::function<void(const GradientRange&)> send;
@@ -111,8 +110,9 @@ double Trainer::accumulate_gradients(const BatchSource& data) {
         processes_.start_sum(dvectors_.data() + done.vectors_begin, done.vectors_end - done.vectors_begin);
       };
     }
-    totals[0] += model_->loss_and_gradients(batches_[i].ids, batches_[i].targets, batches_[i].offsets, scale, keep,
-                                            dmatrices_.data(), dvectors_.data(), send);
+    totals[0] +=
+        model_->loss_and_gradients(batches_[i].ids, batches_[i].targets, batches_[i].offsets, scale,
+                                   {.matrices = dmatrices_.data(), .vectors = dvectors_.data(), .add = i > 0}, send);
   }
   processes_.sum(&totals[0], 1);
   processes_.wait();

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "model/language_model.h"
 #include "train/adamw.h"
+#include "train/batch_model.h"
 #include "train/batch_source.h"
 #include "train/communicator.h"
 #include "train/memory_plan.h"
@@ -79,7 +79,7 @@ class Trainer {
   Schedule schedule_;
   std::shared_ptr<const Layout> layout_;
   std::shared_ptr<Weights> weights_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<BatchModel> model_;
   MemoryPlan memory_;
   std::vector<float> dmatrices_, dvectors_;
   std::vector<int64_t> matrices_begin_, vectors_begin_;  // where the part of each process begins; [size + 1]

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/language_model.h"
+
+namespace deltanet {
+
+// Losses and gradients of whole batches. All threads work on each product of a large model. The sequences of a small
+// one are shared out instead: each thread takes its own through forward and backward, with gradients of its own, and
+// the threads meet once in a step rather than after every product, where the slower one would be waited for each time.
+class BatchModel {
+ public:
+  // `sequences` of `length` tokens are the largest batch to expect. With `whole`, sequences are never shared out:
+  // gradients are complete layer by layer, as loss_and_gradients() reports them.
+  BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length, Keep keep,
+             bool whole = false);
+
+  // As those of LanguageModel.
+  double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
+  double loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                            std::span<const int64_t> offsets, float scale, const Gradients& to,
+                            const std::function<void(const GradientRange&)>& done = {});
+
+  int64_t threads_apart() const { return static_cast<int64_t>(models_.size()); }  // that share out sequences; 1: none
+  int64_t planned_bytes() const;                                                  // of activations
+  int64_t gradient_bytes() const;                                                 // of the threads' own gradients
+
+ private:
+  struct Part {
+    std::span<const int32_t> ids, targets;
+    std::vector<int64_t> offsets;
+    double loss = 0;
+  };
+  void share_out(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
+  // Calls run(i) for every part that has tokens, on a thread of its own, to set its loss; returns the sum.
+  template <class Run>
+  double sum_over_parts(const Run& run);
+  void add_own_gradients(const Gradients& to) const;
+
+  int threads_;
+  Keep keep_;
+  std::vector<std::unique_ptr<LanguageModel>> models_;  // one, or one for each thread
+  std::vector<Part> parts_;                             // of the batch, one for each model
+  // [models - 1]: matrices, then vectors; those of the first model go to the result. Empty until they are needed.
+  std::vector<std::vector<float>> own_;
+};
+
+}  // namespace deltanet

@@ -1,0 +1,158 @@
+// Sequences shared out over threads: the same losses and gradients as one pass over all of them.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "deltanet/error.h"
+#include "train/batch_model.h"
+#include "train_fixture.h"
+
+namespace deltanet::test {
+namespace {
+
+constexpr int64_t kLength = 256, kSequences = 4;  // with two threads 512 rows each, the fewest that are shared out
+
+struct Computed {
+  double loss;
+  std::vector<float> matrices, vectors;
+};
+
+class SmallModel {
+ public:
+  explicit SmallModel(nn::WeightType type = nn::WeightType::kFloat32)
+      : layout_(std::make_shared<Layout>(tiny_config().model_config())),
+        weights_(std::make_shared<Weights>(layout_, type, /*keep_masters=*/true)) {
+    weights_->initialise(1, 1);
+  }
+
+  BatchModel model(int threads, bool whole = false, int64_t sequences = kSequences, int64_t length = kLength) const {
+    return {weights_, threads, sequences, length, Keep::kAll, whole};
+  }
+
+  // Onto what is not a number, unless they are added to `before`.
+  Computed compute(BatchModel& model, const Batch& batch, const Computed* before = nullptr) const {
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    Computed made{0, std::vector<float>(static_cast<std::size_t>(layout_->matrices_size()), kNan),
+                  std::vector<float>(static_cast<std::size_t>(layout_->vectors_size()), kNan)};
+    if (before) made = *before;
+    made.loss = model.loss_and_gradients(
+        batch.ids, batch.targets, batch.offsets, 1e-3f,
+        {.matrices = made.matrices.data(), .vectors = made.vectors.data(), .add = before != nullptr});
+    return made;
+  }
+
+ private:
+  std::shared_ptr<const Layout> layout_;
+  std::shared_ptr<Weights> weights_;
+};
+
+Batch batch_of(int64_t sequences, int64_t length = kLength) {
+  Batch batch;
+  PatternSource(length, 100).fill(3, sequences, batch);
+  return batch;
+}
+
+double norm(const std::vector<float>& x) { return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0)); }
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  std::vector<float> difference(got.size());
+  for (std::size_t i = 0; i < got.size(); ++i) difference[i] = got[i] - want[i];
+  EXPECT_LE(norm(difference), tolerance * norm(want));  // not if anything is not finite
+}
+
+void expect_near(const Computed& got, const Computed& want, double tolerance) {
+  EXPECT_NEAR(got.loss, want.loss, tolerance * std::fabs(want.loss));
+  expect_near(got.matrices, want.matrices, tolerance);
+  expect_near(got.vectors, want.vectors, tolerance);
+}
+
+TEST(BatchModel, SharesOutWhereItPays) {
+  const SmallModel small;
+  EXPECT_EQ(small.model(2).threads_apart(), 2);
+  EXPECT_EQ(small.model(2, false, 6, 200).threads_apart(), 2);
+  EXPECT_EQ(small.model(1).threads_apart(), 1);
+  EXPECT_EQ(small.model(2, /*whole=*/true).threads_apart(), 1);
+  EXPECT_EQ(small.model(2, false, 3, 512).threads_apart(), 1) << "two sequences for one, one for the other";
+  EXPECT_EQ(small.model(4).threads_apart(), 1) << "256 rows each";
+  EXPECT_EQ(small.model(2, true).gradient_bytes(), 0);
+  EXPECT_GT(small.model(2).gradient_bytes(), 0);
+}
+
+TEST(BatchModel, EqualsOnePass) {
+  for (const auto& [type, tolerance] :
+       {std::pair{nn::WeightType::kFloat32, 2e-6}, std::pair{nn::WeightType::kBfloat16, 2e-3}}) {
+    const SmallModel small(type);
+    BatchModel apart = small.model(2), whole = small.model(2, true);
+    // The last batches of an epoch are smaller: a part may be empty, or larger than the other.
+    for (const int64_t sequences : {4, 1, 3, 2, 4}) {
+      const Batch batch = batch_of(sequences);
+      const Computed want = small.compute(whole, batch);
+      expect_near(small.compute(apart, batch), want, tolerance);
+      EXPECT_NEAR(apart.loss(batch.ids, batch.targets, batch.offsets), want.loss, tolerance * want.loss);
+    }
+  }
+}
+
+TEST(BatchModel, MoreThreadsThanSequences) {
+  const SmallModel small;
+  BatchModel apart = small.model(4, false, 8), whole = small.model(2, true, 8);
+  ASSERT_EQ(apart.threads_apart(), 4);
+  for (const int64_t sequences : {1, 2, 3, 5, 7}) {
+    const Batch batch = batch_of(sequences);
+    expect_near(small.compute(apart, batch), small.compute(whole, batch), 2e-6);
+  }
+}
+
+// Documents end inside of sequences, and one part may have nothing to predict.
+TEST(BatchModel, DocumentsAndMissingTargets) {
+  const SmallModel small;
+  BatchModel apart = small.model(2), whole = small.model(2, true);
+  Batch batch = batch_of(4);
+  batch.offsets = {0, 100, 256, 300, 301, 512, 768, 900, 1024};
+  expect_near(small.compute(apart, batch), small.compute(whole, batch), 2e-6);
+  std::fill(batch.targets.begin() + 512, batch.targets.end(), -100);
+  expect_near(small.compute(apart, batch), small.compute(whole, batch), 2e-6);
+}
+
+TEST(BatchModel, AddsToWhatIsThere) {
+  const SmallModel small;
+  BatchModel apart = small.model(2);
+  const Batch batch = batch_of(4);
+  const Computed once = small.compute(apart, batch);
+  Computed twice = small.compute(apart, batch, &once);
+  for (auto* values : {&twice.matrices, &twice.vectors}) {
+    for (float& value : *values) value /= 2;
+  }
+  expect_near(twice, once, 1e-6);
+}
+
+TEST(BatchModel, RepeatsBitForBit) {
+  const SmallModel small;
+  BatchModel apart = small.model(2);
+  const Batch batch = batch_of(4), other = batch_of(2);
+  const Computed first = small.compute(apart, batch);
+  small.compute(apart, other);
+  const Computed again = small.compute(apart, batch);
+  EXPECT_EQ(again.loss, first.loss);
+  EXPECT_EQ(again.matrices, first.matrices);
+  EXPECT_EQ(again.vectors, first.vectors);
+}
+
+TEST(BatchModel, AnErrorInOnePartIsReported) {
+  const SmallModel small;
+  BatchModel apart = small.model(2);
+  Batch batch = batch_of(4);
+  const Computed want = small.compute(apart, batch);
+  const int32_t held = std::exchange(batch.ids.back(), 64);  // outside of the vocabulary
+  EXPECT_THROW(small.compute(apart, batch), Error);
+  batch.ids.back() = held;
+  EXPECT_EQ(small.compute(apart, batch).matrices, want.matrices);
+}
+
+}  // namespace
+}  // namespace deltanet::test
