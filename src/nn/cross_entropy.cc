@@ -15,7 +15,7 @@ double log_prob_of(float logit, float largest, double sum) {
 }  // namespace
 
 double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
-                          int threads, uint16_t* rounded, int64_t ld_rounded) {
+                          int threads, bool round) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -30,12 +30,16 @@ double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_
         kernels.scale(vocab, static_cast<float>(static_cast<double>(scale) / sum), row);
         row[labels[r]] -= scale;
       }
-      if (rounded) simd::kernels().convert.f32_to_bf16(vocab, row, rounded + r * ld_rounded);
+      if (round) simd::kernels().convert.f32_to_bf16(vocab, row, row);
     }
   });
   double total = 0.0;
   for (int64_t r = 0; r < rows; ++r) total += loss[r];
   return total;
+}
+
+Factor rounded_in_place(Rows logits) {
+  return {reinterpret_cast<uint16_t*>(logits.data), logits.ld * static_cast<int64_t>(sizeof(float) / sizeof(uint16_t))};
 }
 
 void label_log_probs(int64_t rows, int64_t vocab, ConstRows logits, const int32_t* labels, double* log_prob,

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "nn/rows.h"
+#include "nn/factor.h"
 
 namespace deltanet::nn {
 
@@ -10,10 +10,12 @@ inline constexpr int32_t kIgnoredLabel = -100;
 
 // logits [rows, vocab], labels [rows] in [0, vocab) or kIgnoredLabel, loss [rows]:
 //   loss_r = log sum exp(logits_r) - logits_r[label],   logits <- (softmax(logits) - onehot(label)) * scale
-// Ignored rows have loss 0 and gradient 0. Returns the sum of the losses. With `rounded`, [rows][ld_rounded] bfloat16,
-// also the gradient rounded, while a row of it is in the cache.
+// Ignored rows have loss 0 and gradient 0. Returns the sum of the losses. With `round` each row of the gradient becomes
+// bfloat16 while it is in the cache, in the first half of its memory: the matrix is the factor
+// rounded_in_place(logits).
 double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
-                          int threads, uint16_t* rounded = nullptr, int64_t ld_rounded = 0);
+                          int threads, bool round = false);
+Factor rounded_in_place(Rows logits);
 
 // log_prob_r = log softmax(logits_r)[label], greedy_r: the label is the first of the largest logits. Ignored rows have
 // log_prob 0 and are not greedy.

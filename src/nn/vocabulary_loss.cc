@@ -22,15 +22,11 @@ int64_t VocabularyLoss::plan(const Weight& head) {
   constexpr int64_t kLogits = int64_t{4} << 20;
   block_ = std::clamp<int64_t>(kLogits / head.out / 16 * 16, 64, 1024);
   arena_.release();
-  logits_ = arena_.take(block_ * head.out);
+  logits_ = {arena_.take(block_ * wide_ld(head.out)), wide_ld(head.out)};
   x_ = arena_.take(block_ * head.in);
   dx_ = arena_.take(block_ * head.in);
   labels_.resize(block_);
   losses_.resize(block_);
-  dlogits_ = nullptr;
-  if (rounds_activations(head.type)) {
-    dlogits_ = reinterpret_cast<uint16_t*>(arena_.take((block_ * narrow_ld(head.out) + 1) / 2));
-  }
   planned_type_ = head.type;
   planned_vocab_ = head.out;
   planned_D_ = head.in;
@@ -65,11 +61,11 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
   double sum = 0;
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
     const auto [count, factor] = gather(head, first, x, targets, threads);
-    linear(factor, count, head, nullptr, logits_, vocab, false, threads);
-    sum += cross_entropy_rows(count, vocab, {logits_, vocab}, labels_.data(), scale, losses_.data(), threads,
-                              dx.data ? dlogits_ : nullptr, narrow_ld(vocab));
+    linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
+    const bool round = dx.data && rounds_activations(head.type);
+    sum += cross_entropy_rows(count, vocab, logits_, labels_.data(), scale, losses_.data(), threads, round);
     if (!dx.data) continue;
-    const ConstFactor dlogits = dlogits_ ? ConstFactor(dlogits_, narrow_ld(vocab)) : ConstFactor(logits_, vocab);
+    const Factor dlogits = round ? rounded_in_place(logits_) : Factor(logits_);
     linear_backward(dlogits, factor, count, head, dx_, D, dhead, add || first > 0, nullptr, threads);
     for_row_blocks(count, D, threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) std::copy_n(dx_ + i * D, D, dx.data + selected_[first + i] * dx.ld);
@@ -87,8 +83,8 @@ void VocabularyLoss::log_probs(const Weight& head, int64_t rows, ConstRows x, co
   const auto block_greedy = std::make_unique<bool[]>(block);
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
     const auto [count, factor] = gather(head, first, x, targets, threads);
-    linear(factor, count, head, nullptr, logits_, vocab, false, threads);
-    label_log_probs(count, vocab, {logits_, vocab}, labels_.data(), losses_.data(), block_greedy.get(), threads);
+    linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
+    label_log_probs(count, vocab, logits_, labels_.data(), losses_.data(), block_greedy.get(), threads);
     for (int64_t i = 0; i < count; ++i) {
       log_prob[selected_[first + i]] = losses_[i];
       greedy[selected_[first + i]] = block_greedy[i];

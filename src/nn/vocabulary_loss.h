@@ -36,11 +36,11 @@ class VocabularyLoss {
   Arena arena_;
   WeightType planned_type_ = WeightType::kFloat32;
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
-  float *logits_ = nullptr, *x_ = nullptr, *dx_ = nullptr;  // [block, vocab], [block, D] x2
-  uint16_t* dlogits_ = nullptr;    // [block, narrow_ld(vocab)] bfloat16, where products round them
-  std::vector<int64_t> selected_;  // rows that have a target
-  std::vector<int32_t> labels_;    // [block]
-  std::vector<double> losses_;     // [block]
+  Rows logits_;                         // [block, vocab]
+  float *x_ = nullptr, *dx_ = nullptr;  // [block, D]
+  std::vector<int64_t> selected_;       // rows that have a target
+  std::vector<int32_t> labels_;         // [block]
+  std::vector<double> losses_;          // [block]
 };
 
 }  // namespace deltanet::nn
