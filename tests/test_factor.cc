@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Factors,
 
 TEST(FactorFor, FollowsTheProduct) {
   constexpr int64_t kMany = 256, kColumns = 48;
-  std::vector<float> memory(kMany * kColumns);
+  std::vector<float> memory(kMany * nn::wide_ld(kColumns));
   const auto of = [&](WeightType type, int64_t rows) { return nn::factor_for(type, rows, memory.data(), kColumns); };
   EXPECT_EQ(of(WeightType::kFloat32, kMany).wide, memory.data());
   EXPECT_EQ(of(WeightType::kInt8, kMany).wide, memory.data());
@@ -155,6 +155,16 @@ TEST(FactorFor, FollowsTheProduct) {
     EXPECT_LE(of(WeightType::kBfloat16, rows - 1).narrow, of(WeightType::kBfloat16, rows).narrow) << rows;
   }
   for (int64_t n = 1; n < 100; ++n) EXPECT_LE(2 * nn::narrow_ld(n), 4 * n) << n;
+}
+
+TEST(WideRows, SpreadOverTheCacheSets) {
+  for (const int64_t n : {1, 63}) EXPECT_EQ(nn::wide_ld(n), n);  // short rows stay together
+  for (const int64_t n : {64, 256, 1000, 1024, 1028, 8192, 32000}) {
+    EXPECT_GE(nn::wide_ld(n), n);
+    EXPECT_LE(nn::wide_ld(n), n + 31);
+    EXPECT_EQ(nn::wide_ld(n) % 32, 16) << "an odd number of cache lines";
+    EXPECT_GE(nn::wide_ld(n), nn::wide_ld(n - 1)) << "memory for the widest matrix is enough for all";
+  }
 }
 
 }  // namespace

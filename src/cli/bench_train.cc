@@ -98,8 +98,8 @@ class Subject {
       // The head runs once, a layer's products as often as there are layers; long rows in blocks as the loss does.
       const bool is_head = at.offset == layout_->head().offset;
       const int64_t block = is_head ? std::min<int64_t>(rows, 512) : rows;
-      std::vector<float> x(static_cast<std::size_t>(block * at.in), 0.5f),
-          y(static_cast<std::size_t>(block * at.out), 0.5f);
+      const int64_t ldx = nn::wide_ld(at.in), ldy = nn::wide_ld(at.out);
+      std::vector<float> x(static_cast<std::size_t>(block * ldx), 0.5f), y(static_cast<std::size_t>(block * ldy), 0.5f);
       std::vector<float> dy, dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
       const nn::Weight weight = weights_->matrix(at);
       // Most factors are rounded where they are made, which is no part of the products; the gradients of the mixer's
@@ -114,10 +114,10 @@ class Subject {
       const bool rounded = !of_mixer && nn::rounds_activations(weight.type);
       if (rounded) dy.resize(y.size());  // otherwise y will do
       const nn::Factor x_factor = factor(x, at.in),
-                       dy_factor = rounded ? factor(dy, at.out) : nn::Factor(y.data(), at.out);
+                       dy_factor = rounded ? factor(dy, at.out) : nn::Factor(y.data(), ldy);
       const auto run = [&] {
-        nn::linear(x_factor, block, weight, nullptr, y.data(), at.out, false, threads_);
-        nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), at.in, dw.data(), false, nullptr, threads_);
+        nn::linear(x_factor, block, weight, nullptr, y.data(), ldy, false, threads_);
+        nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), ldx, dw.data(), false, nullptr, threads_);
       };
       run();
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)

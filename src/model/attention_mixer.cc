@@ -15,7 +15,7 @@ AttentionMixer::AttentionMixer(const Config& config, const AttentionConfig& atte
 
 AttentionActivations AttentionMixer::plan(Arena& arena, int64_t rows) const {
   const AttentionLayout& l = layout_;
-  return {.proj = arena.take(rows * l.in.out),
+  return {.proj = arena.take(rows * nn::wide_ld(l.in.out)),
           .rotated = arena.take(rows * (l.q.width + l.k.width)),
           .rstd = arena.take(rows * (l.heads + l.kv_heads)),
           .o = arena.take(rows * l.q.width),
@@ -25,19 +25,19 @@ AttentionActivations AttentionMixer::plan(Arena& arena, int64_t rows) const {
 void AttentionMixer::forward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
                              LayerState* state, const nn::Factor& y) const {
   const AttentionLayout& l = layout_;
-  const int64_t rows = pass.rows(), columns = l.in.out, rotated = l.q.width + l.k.width;
-  nn::linear(x, rows, w.matrix(l.in), w.vector(l.bias), a.proj, columns, false, pass.threads);
+  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out), rotated = l.q.width + l.k.width;
+  nn::linear(x, rows, w.matrix(l.in), w.vector(l.bias), a.proj, ld, false, pass.threads);
 
   float *q = a.rotated, *k = a.rotated + l.q.width;
   if (attention_.qk_norm) {
     const auto norm = [&](Slice slice, int64_t heads, int64_t weight, float* rstd, float* out) {
-      nn::gated_norm_forward(norm_of(w, heads, weight), rows, {a.proj + slice.column, columns}, {}, {out, rotated},
-                             rstd, pass.threads);
+      nn::gated_norm_forward(norm_of(w, heads, weight), rows, {a.proj + slice.column, ld}, {}, {out, rotated}, rstd,
+                             pass.threads);
     };
     norm(l.q, l.heads, l.q_norm, a.rstd, q);
     norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, k);
   } else {
-    nn::copy_rows(rows, rotated, {a.proj, columns}, {a.rotated, rotated}, pass.threads);
+    nn::copy_rows(rows, rotated, {a.proj, ld}, {a.rotated, rotated}, pass.threads);
   }
   thread_local std::vector<int64_t> starts;  // decoding allocates nothing
   starts.clear();
@@ -50,7 +50,7 @@ void AttentionMixer::forward(const Pass& pass, const Weights& w, const nn::Facto
   nn::Attention attention = arguments(pass, a);
   if (state) attention.past = &state->cache;
   nn::attention_forward(attention, a.o, l.q.width, a.lse, pass.threads);
-  if (state) state->cache.append(pass.offsets, k, rotated, a.proj + l.v.column, columns);
+  if (state) state->cache.append(pass.offsets, k, rotated, a.proj + l.v.column, ld);
   output(pass, a, y);
 }
 
@@ -71,7 +71,7 @@ nn::Attention AttentionMixer::arguments(const Pass& pass, const AttentionActivat
           .k = a.rotated + l.q.width,
           .ldk = rotated,
           .v = a.proj + l.v.column,
-          .ldv = l.in.out};
+          .ldv = nn::wide_ld(l.in.out)};
 }
 
 void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const {
@@ -79,37 +79,37 @@ void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, con
 }
 
 void AttentionMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
-                              const float* dy, const AttentionActivations& d, const Gradients& to, float* dx) const {
+                              nn::ConstRows dy, const AttentionActivations& d, const Gradients& to, nn::Rows dx) const {
   const AttentionLayout& l = layout_;
-  const int64_t rows = pass.rows(), columns = l.in.out, rotated = l.q.width + l.k.width;
+  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out), rotated = l.q.width + l.k.width;
   float *dq = d.rotated, *dk = d.rotated + l.q.width;
   nn::attention_backward(arguments(pass, a),
                          {.o = a.o,
                           .ldo = l.q.width,
                           .lse = a.lse,
-                          .d_o = dy,
-                          .lddo = l.q.width,
+                          .d_o = dy.data,
+                          .lddo = dy.ld,
                           .dq = dq,
                           .lddq = rotated,
                           .dk = dk,
                           .lddk = rotated,
                           .dv = d.proj + l.v.column,
-                          .lddv = columns},
+                          .lddv = ld},
                          pass.threads);
   rope_->backward(pass.offsets, {}, l.heads, dq, rotated, pass.threads);
   rope_->backward(pass.offsets, {}, l.kv_heads, dk, rotated, pass.threads);
   if (attention_.qk_norm) {
     const auto norm = [&](Slice slice, int64_t heads, int64_t weight, const float* rstd, const float* dout) {
-      nn::gated_norm_backward(norm_of(w, heads, weight), rows, {a.proj + slice.column, columns}, {}, rstd,
-                              {dout, rotated}, {d.proj + slice.column, columns}, {}, to.vector(weight), pass.threads);
+      nn::gated_norm_backward(norm_of(w, heads, weight), rows, {a.proj + slice.column, ld}, {}, rstd, {dout, rotated},
+                              {d.proj + slice.column, ld}, {}, to.vector(weight), pass.threads);
     };
     norm(l.q, l.heads, l.q_norm, a.rstd, dq);
     norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, dk);
   } else {
-    nn::copy_rows(rows, rotated, {d.rotated, rotated}, {d.proj, columns}, pass.threads);
+    nn::copy_rows(rows, rotated, {d.rotated, rotated}, {d.proj, ld}, pass.threads);
   }
-  nn::linear_backward({d.proj, columns}, x, rows, w.matrix(l.in), dx, l.in.in, to.matrix(l.in), to.add,
-                      to.vector(l.bias), pass.threads);
+  nn::linear_backward({d.proj, ld}, x, rows, w.matrix(l.in), dx.data, dx.ld, to.matrix(l.in), to.add, to.vector(l.bias),
+                      pass.threads);
 }
 
 }  // namespace deltanet

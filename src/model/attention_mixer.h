@@ -18,7 +18,7 @@
 namespace deltanet {
 
 struct AttentionActivations {
-  float* proj = nullptr;     // [R, in.out]: q, k, v before the norm and RoPE
+  float* proj = nullptr;     // [R, in.out]: q, k, v before the norm and RoPE; rows nn::wide_ld(in.out) apart
   float* rotated = nullptr;  // [R, q+k]: q, k after both
   float* rstd = nullptr;     // [R, heads + kv_heads] of the norms
   float* o = nullptr;        // [R, heads*head_dim]
@@ -38,7 +38,7 @@ class AttentionMixer {
                LayerState* state, const nn::Factor& y) const;
   void output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const;
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const AttentionActivations& a,
-                const float* dy, const AttentionActivations& d, const Gradients& to, float* dx) const;
+                nn::ConstRows dy, const AttentionActivations& d, const Gradients& to, nn::Rows dx) const;
 
  private:
   nn::GatedNorm norm_of(const Weights& weights, int64_t heads, int64_t weight) const;

@@ -46,15 +46,16 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
   if (rows <= planned_rows_ && (keep == planned_keep_ || keep == Keep::kNothing)) return;
   arena_.release();
   planned_rows_ = 0;  // nothing is planned if the memory runs out below
-  const int64_t D = config().hidden_size, F = config().intermediate_size;
+  const int64_t ld = nn::wide_ld(config().hidden_size);
   int64_t width = 0;
   for (const Layer& layer : layers_) width = std::max(width, layer.mixer_width());
   const auto scratch = [&] {
-    return LayerScratch{arena_.take(rows * D), arena_.take(rows * width), arena_.take(rows * F)};
+    return LayerScratch{arena_.take(rows * ld), arena_.take(rows * nn::wide_ld(width)),
+                        arena_.take(rows * nn::wide_ld(config().intermediate_size))};
   };
   scratch_ = scratch();
-  pending_ = arena_.take(rows * D);
-  h_final_ = arena_.take(rows * D);
+  pending_ = arena_.take(rows * ld);
+  h_final_ = arena_.take(rows * ld);
   final_rstd_ = arena_.take(rows);
 
   // Layers of one kind have the same sizes, so one of each kind can lend its buffers to all others.
@@ -66,8 +67,8 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
     LayerActivations& own = activations_[i];
     if (keep == Keep::kAll) {
       layer.plan(arena_, rows, false, own);
-      own.h = arena_.take(rows * D);
-      own.h_mid = arena_.take(rows * D);
+      own.h = arena_.take(rows * ld);
+      own.h_mid = arena_.take(rows * ld);
       continue;
     }
     if (!lent.gate_up) layer.plan(arena_, rows, false, lent);
@@ -75,13 +76,14 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
     if (keep == Keep::kNothing) {
       own.h = own.h_mid = h_final_;  // the sum runs on in place
     } else {
-      own.h = arena_.take(rows * D);
+      own.h = arena_.take(rows * ld);
       own.h_mid = h_final_;
     }
   }
   if (keep != Keep::kNothing) {
+    vocabulary_loss_.plan(weights_->matrix(layout().head()));
     dscratch_ = scratch();
-    dh_ = arena_.take(rows * D);
+    dh_ = arena_.take(rows * ld);
     gradients_.clear();
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       LayerActivations& d = gradients_[layout().layers()[i].attention_config];
@@ -115,10 +117,10 @@ void LanguageModel::check_ids(std::span<const int32_t> ids) const {
 // ---- forward
 
 void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, State* state) {
-  const int64_t rows = pass.rows(), D = config().hidden_size;
+  const int64_t rows = pass.rows(), D = config().hidden_size, ld = nn::wide_ld(D);
   const Weights& w = *weights_;
   const bool fresh = !state || state->fresh();
-  nn::embedding_forward(rows, ids.data(), w.matrix(layout().embeddings()), {activations_.front().h, D}, pass.threads);
+  nn::embedding_forward(rows, ids.data(), w.matrix(layout().embeddings()), {activations_.front().h, ld}, pass.threads);
   const float *before = nullptr, *pending = nullptr;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].forward(pass, w, before, pending, activations_[i], scratch_, state ? &state->layers()[i] : nullptr,
@@ -126,8 +128,9 @@ void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, S
     before = activations_[i].h_mid;
     pending = pending_;
   }
-  nn::add_rms_norm_forward(rows, D, static_cast<float>(config().norm_eps), {before, D}, {pending, D},
-                           w.vector(layout().final_norm()), {h_final_, D}, {scratch_.x, D}, final_rstd_, pass.threads);
+  nn::add_rms_norm_forward(rows, D, static_cast<float>(config().norm_eps), {before, ld}, {pending, ld},
+                           w.vector(layout().final_norm()), {h_final_, ld}, {scratch_.x, ld}, final_rstd_,
+                           pass.threads);
   if (state) state->set_used();
 }
 
@@ -136,11 +139,11 @@ void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const in
   const Pass pass = check(ids, offsets, state);
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, state);
-  const int64_t D = config().hidden_size, N = pass.sequences();
+  const int64_t D = config().hidden_size, ld = nn::wide_ld(D), N = pass.sequences();
   for (int64_t n = 0; n < N; ++n) {  // to the front: row n is not read again
-    std::copy_n(scratch_.x + (offsets[n + 1] - 1) * D, D, scratch_.x + n * D);
+    std::copy_n(scratch_.x + (offsets[n + 1] - 1) * ld, D, scratch_.x + n * ld);
   }
-  nn::linear({scratch_.x, D}, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
+  nn::linear({scratch_.x, ld}, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
              pass.threads);
 }
 
@@ -149,8 +152,8 @@ void LanguageModel::all_logits(std::span<const int32_t> ids, std::span<const int
   const Pass pass = check(ids, offsets, state);
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, state);
-  nn::linear({scratch_.x, config().hidden_size}, pass.rows(), weights_->matrix(layout().head()), nullptr, logits,
-             config().vocab_size, false, pass.threads);
+  nn::linear({scratch_.x, nn::wide_ld(config().hidden_size)}, pass.rows(), weights_->matrix(layout().head()), nullptr,
+             logits, config().vocab_size, false, pass.threads);
 }
 
 double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t> targets,
@@ -158,8 +161,9 @@ double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t
   const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, nullptr);
-  return vocabulary_loss_(weights_->matrix(layout().head()), pass.rows(), {scratch_.x, config().hidden_size},
-                          targets.data(), 1.0f, {}, nullptr, false, pass.threads);
+  return vocabulary_loss_(weights_->matrix(layout().head()), pass.rows(),
+                          {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), 1.0f, {}, nullptr, false,
+                          pass.threads);
 }
 
 void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets,
@@ -167,8 +171,9 @@ void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int3
   const Pass pass = check_with_targets(ids, targets, offsets, state);
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, state);
-  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), pass.rows(), {scratch_.x, config().hidden_size},
-                             targets.data(), log_prob, greedy, pass.threads);
+  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), pass.rows(),
+                             {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), log_prob, greedy,
+                             pass.threads);
 }
 
 Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
@@ -193,13 +198,13 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
   run_layers(pass, ids, nullptr);
 
   const Weights& w = *weights_;
-  const int64_t rows = pass.rows(), D = config().hidden_size;
+  const int64_t rows = pass.rows(), D = config().hidden_size, ld = nn::wide_ld(D);
   if (!to.add) std::fill_n(to.vectors, layout().vectors_size(), 0.0f);  // below they are added to
-  const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, D}, targets.data(), scale,
-                                      {dscratch_.x, D}, to.matrix(layout().head()), to.add, pass.threads);
-  std::fill_n(dh_, rows * D, 0.0f);
-  nn::rms_norm_backward(rows, D, {h_final_, D}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, D},
-                        {dh_, D}, to.vector(layout().final_norm()), pass.threads);
+  const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, ld}, targets.data(), scale,
+                                      {dscratch_.x, ld}, to.matrix(layout().head()), to.add, pass.threads);
+  std::fill_n(dh_, rows * ld, 0.0f);
+  nn::rms_norm_backward(rows, D, {h_final_, ld}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, ld},
+                        {dh_, ld}, to.vector(layout().final_norm()), pass.threads);
 
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const LayerActivations& a = activations_[i];
@@ -213,7 +218,7 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
   const MatrixAt embeddings = layout().embeddings();
   const bool holds_head = embeddings.offset == layout().head().offset;  // then the loss has set it
   if (!to.add && !holds_head) std::fill_n(to.matrix(embeddings), embeddings.out * embeddings.in, 0.0f);
-  nn::embedding_backward(rows, D, ids.data(), {dh_, D}, to.matrix(embeddings), pass.threads);
+  nn::embedding_backward(rows, D, ids.data(), {dh_, ld}, to.matrix(embeddings), pass.threads);
   if (done) {
     const LayerLayout &first = layout().layers().front(), &last = layout().layers().back();
     done({0, first.matrices_begin, 0, first.vectors_begin});

@@ -58,7 +58,9 @@ class LanguageModel {
 
   // Makes room for passes of up to this many rows, which otherwise the first of them does.
   void plan(int64_t rows, Keep keep);
-  int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
+  int64_t planned_bytes() const {
+    return arena_.capacity() * static_cast<int64_t>(sizeof(float)) + vocabulary_loss_.planned_bytes();
+  }
 
  private:
   Pass check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const;

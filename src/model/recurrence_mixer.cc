@@ -55,7 +55,7 @@ RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, bool gra
   const int64_t HK = H_ * K_, atk_heads = l.key_heads;
   const auto take = [&](bool wanted, int64_t count) { return wanted ? arena.take(count) : nullptr; };
   RecurrenceActivations a;
-  a.proj = arena.take(rows * l.in.out);
+  a.proj = arena.take(rows * nn::wide_ld(l.in.out));
   a.qkv = arena.take(rows * channels_);
   a.decay_in = take(bool(l.decay_up), rows * U_ * K_);
   a.gate_in = take(bool(l.gate_up), rows * U_ * V_);
@@ -144,8 +144,8 @@ Inputs RecurrenceMixer::bind(const RecurrenceActivations& a, int64_t rows, float
 
 void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const RecurrenceActivations& a) const {
   const RecurrenceLayout& l = layout_;
-  const int64_t rows = pass.rows(), columns = l.in.out;
-  const auto column = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, columns}; };
+  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out);
+  const auto column = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, ld}; };
   const auto sigmoid = [&](Slice slice, float scale, float* y) {
     if (slice) nn::sigmoid_gate_forward(rows, slice.width, scale, column(slice), {y, slice.width}, pass.threads);
   };
@@ -173,19 +173,19 @@ void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const Recurrence
 void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const nn::Factor& x, const RecurrenceActivations& a,
                               LayerState* state, bool fresh_state, const nn::Factor& y) const {
   const RecurrenceLayout& l = layout_;
-  const int64_t rows = pass.rows(), columns = l.in.out;
-  nn::linear(x, rows, w.matrix(l.in), nullptr, a.proj, columns, false, pass.threads);
+  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out);
+  nn::linear(x, rows, w.matrix(l.in), nullptr, a.proj, ld, false, pass.threads);
   const auto second = [&](Slice low_rank, const MatrixAt& up, const float* bias, float* out) {
     if (!up) return;
-    nn::linear({a.proj + low_rank.column, columns}, rows, w.matrix(up), bias, out, up.out, false, pass.threads);
+    nn::linear({a.proj + low_rank.column, ld}, rows, w.matrix(up), bias, out, up.out, false, pass.threads);
   };
   second(l.low_rank_decay, l.decay_up, nullptr, a.decay_in);
   second(l.low_rank_gate, l.gate_up, w.vector(l.gate_bias), a.gate_in);
   second(l.low_rank_eta, l.eta_up, nullptr, a.eta_in);
 
   float* tail = state && !state->conv.empty() ? state->conv.data() : nullptr;
-  nn::short_conv_forward(convolution(w), pass.offsets, {a.proj, columns}, fresh_state ? nullptr : tail,
-                         {a.qkv, channels_}, tail, pass.threads);
+  nn::short_conv_forward(convolution(w), pass.offsets, {a.proj, ld}, fresh_state ? nullptr : tail, {a.qkv, channels_},
+                         tail, pass.threads);
   gates(pass, w, a);
   if (a.erase) low_rank_factor(pass, a);
   if (repeats_) repeat_heads(pass, a);
@@ -236,7 +236,7 @@ void RecurrenceMixer::output(const Pass& pass, const Weights& w, const Recurrenc
 
 // The output gate before its activation.
 nn::Rows RecurrenceMixer::gate_of(const RecurrenceActivations& a) const {
-  if (layout_.gate) return {a.proj + layout_.gate.column, layout_.in.out};
+  if (layout_.gate) return {a.proj + layout_.gate.column, nn::wide_ld(layout_.in.out)};
   if (layout_.gate_up) return {a.gate_in, U_ * V_};
   return {};
 }
@@ -265,7 +265,7 @@ void RecurrenceMixer::low_rank_factor(const Pass& pass, const RecurrenceActivati
 
 // Where the erase key comes from: a projection of its own, or k.
 nn::Rows RecurrenceMixer::erase_source(const RecurrenceActivations& a) const {
-  if (layout_.erase) return {a.proj + layout_.erase.column, layout_.in.out};
+  if (layout_.erase) return {a.proj + layout_.erase.column, nn::wide_ld(layout_.in.out)};
   return {a.qkv + H_ * K_, channels_};
 }
 

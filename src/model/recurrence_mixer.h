@@ -24,7 +24,7 @@ namespace deltanet {
 
 // Values that the forward pass leaves for the backward pass, and, in a second set, their gradients.
 struct RecurrenceActivations {
-  float* proj = nullptr;        // [R, in.out]
+  float* proj = nullptr;        // [R, in.out], rows nn::wide_ld(in.out) apart
   float* qkv = nullptr;         // [R, 2HK+UV]
   float* decay_in = nullptr;    // [R, UK]: low-rank decay before its gate
   float* gate_in = nullptr;     // [R, UV]: low-rank output gate before its sigmoid
@@ -62,7 +62,7 @@ class RecurrenceMixer {
   // From dy [R, UV]: gradients of all parameters but o_proj are added to the two arrays, dx [R,D] is set. `a` must be
   // as forward left it, without a state; x as it was given.
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
-                const float* dy, const RecurrenceActivations& d, const Gradients& to, float* dx) const;
+                nn::ConstRows dy, const RecurrenceActivations& d, const Gradients& to, nn::Rows dx) const;
 
  private:
   Inputs bind(const RecurrenceActivations& a, int64_t rows, float* log_atk_scale, float* d) const;

@@ -19,12 +19,13 @@ void linear_backward(const Pass& pass, const Weights& w, const MatrixAt& at, con
 }  // namespace
 
 void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const RecurrenceActivations& a,
-                               const float* dy, const RecurrenceActivations& d, const Gradients& to, float* dx) const {
+                               nn::ConstRows dy, const RecurrenceActivations& d, const Gradients& to,
+                               nn::Rows dx) const {
   const RecurrenceLayout& l = layout_;
-  const int64_t rows = pass.rows(), columns = l.in.out;
+  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out);
 
-  nn::gated_norm_backward(output_norm(w), rows, {a.o, U_ * V_}, gate_of(a), a.o_rstd, {dy, U_ * V_}, {d.o, U_ * V_},
-                          gate_of(d), to.vector(l.o_norm), pass.threads);
+  nn::gated_norm_backward(output_norm(w), rows, {a.o, U_ * V_}, gate_of(a), a.o_rstd, dy, {d.o, U_ * V_}, gate_of(d),
+                          to.vector(l.o_norm), pass.threads);
 
   Inputs in = bind(a, rows, const_cast<float*>(w.vector(l.log_atk_scale)), const_cast<float*>(w.vector(l.d)));
   in.cu_seqlens = pass.offsets;
@@ -37,25 +38,25 @@ void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const nn::Fac
   if (repeats_) repeat_heads_backward(pass, d);
   if (d.erase) low_rank_factor_backward(pass, a, d);
   gates_backward(pass, w, a, d, to);
-  nn::short_conv_backward(convolution(w), pass.offsets, {a.proj, columns}, nullptr, {d.qkv, channels_}, nullptr,
-                          {.dx = {d.proj, columns}, .dweight = to.vector(l.conv)}, pass.threads);
+  nn::short_conv_backward(convolution(w), pass.offsets, {a.proj, ld}, nullptr, {d.qkv, channels_}, nullptr,
+                          {.dx = {d.proj, ld}, .dweight = to.vector(l.conv)}, pass.threads);
   const auto second = [&](Slice low_rank, const MatrixAt& up, const float* dout, float* dbias) {
     if (!up) return;
-    linear_backward(pass, w, up, {dout, up.out}, {a.proj + low_rank.column, columns}, to, dbias,
-                    {d.proj + low_rank.column, columns});
+    linear_backward(pass, w, up, {dout, up.out}, {a.proj + low_rank.column, ld}, to, dbias,
+                    {d.proj + low_rank.column, ld});
   };
   second(l.low_rank_decay, l.decay_up, d.decay_in, nullptr);
   second(l.low_rank_gate, l.gate_up, d.gate_in, to.vector(l.gate_bias));
   second(l.low_rank_eta, l.eta_up, d.eta_in, nullptr);
-  linear_backward(pass, w, l.in, {d.proj, columns}, x, to, nullptr, {dx, l.in.in});
+  linear_backward(pass, w, l.in, {d.proj, ld}, x, to, nullptr, dx);
 }
 
 void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const RecurrenceActivations& a,
                                      const RecurrenceActivations& d, const Gradients& to) const {
   const RecurrenceLayout& l = layout_;
-  const int64_t rows = pass.rows(), columns = l.in.out;
-  const auto value = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, columns}; };
-  const auto gradient = [&](Slice slice) { return nn::Rows{d.proj + slice.column, columns}; };
+  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out);
+  const auto value = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, ld}; };
+  const auto gradient = [&](Slice slice) { return nn::Rows{d.proj + slice.column, ld}; };
   const auto sigmoid = [&](Slice slice, float scale, const float* y, const float* dy) {
     if (!slice) return;
     nn::sigmoid_gate_backward(rows, slice.width, scale, {y, slice.width}, {dy, slice.width}, gradient(slice),

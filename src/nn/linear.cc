@@ -287,7 +287,7 @@ void for_narrow_parts(const ConstFactor& dy, int64_t out, const ConstFactor& x, 
 bool rounds_activations(WeightType type) { return type == WeightType::kBfloat16 && matmul_is_fast(type); }
 
 Factor factor_for(WeightType type, int64_t rows, float* memory, int64_t n) {
-  if (!rounds_activations(type) || rows <= few_rows(type)) return {memory, n};
+  if (!rounds_activations(type) || rows <= few_rows(type)) return {memory, wide_ld(n)};
   return {reinterpret_cast<uint16_t*>(memory), narrow_ld(n)};
 }
 

@@ -20,7 +20,7 @@ namespace deltanet::nn {
 // Whether products of many rows with weights of this type round the other factor.
 bool rounds_activations(WeightType type);
 
-// The factor [rows, n] of a product with weights of this type, in memory of rows*n floats.
+// The factor [rows, n] of a product with weights of this type, in memory of rows * wide_ld(n) floats.
 Factor factor_for(WeightType type, int64_t rows, float* memory, int64_t n);
 
 // y [rows,out] = x W^T + bias (or null), or added to y. y must not overlap x.

@@ -24,9 +24,12 @@ class VocabularyLoss {
   void log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob, bool* greedy,
                  int threads);
 
+  // Makes room for this head, which otherwise the first call does. Returns the rows of a block.
+  int64_t plan(const Weight& head);
+  int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
+
  private:
   void select(int64_t rows, const int32_t* targets);
-  int64_t plan(const Weight& head);
   struct Block {
     int64_t rows;
     Factor x;  // [rows, D]
@@ -36,11 +39,11 @@ class VocabularyLoss {
   Arena arena_;
   WeightType planned_type_ = WeightType::kFloat32;
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
-  Rows logits_;                         // [block, vocab]
-  float *x_ = nullptr, *dx_ = nullptr;  // [block, D]
-  std::vector<int64_t> selected_;       // rows that have a target
-  std::vector<int32_t> labels_;         // [block]
-  std::vector<double> losses_;          // [block]
+  Rows logits_, dx_;               // [block, vocab], [block, D]
+  float* x_ = nullptr;             // a factor [block, D]
+  std::vector<int64_t> selected_;  // rows that have a target
+  std::vector<int32_t> labels_;    // [block]
+  std::vector<double> losses_;     // [block]
 };
 
 }  // namespace deltanet::nn
