@@ -1,11 +1,12 @@
 """Training tokens/s of a small Gated DeltaNet: this library against PyTorch, in one run.
 
-    python bench/train_peers.py [--threads 2] [--rounds 7] [--json FILE] [--no-compile]
+    python bench/train_peers.py [--threads 2] [--rounds 9] [--json FILE] [--no-compile]
 
 Both sides train the same model (256 wide, 4 layers, 2 heads of 128, MLP 768, vocabulary 8192, tied) on 8 x 256 tokens:
 forward, backward, clipping, AdamW. PyTorch runs transformers' torch_chunk_gated_delta_rule, eager and under
-torch.compile, in float32 and under bf16 autocast, with the fused AdamW. Each candidate does some steps per round, and
-the ratios are those of a round. The exit status is 1 where a floor is missed.
+torch.compile, in float32 and under bf16 autocast, with the fused AdamW. Each candidate does some steps per round, those
+of one precision next to each other and in turned order every other round, because the speed of a machine drifts within
+seconds; the ratios are those of a round. The exit status is 1 where a floor is missed.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def ours(precision, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile, which takes minutes")
     arguments = parser.parse_args()
@@ -131,12 +132,15 @@ def main():
         print(f"warming up {name} ...", file=sys.stderr)
         peer.tokens_per_second(1)
 
-    rates = {}
-    for _ in range(arguments.rounds):
-        for name, peer in peers.items():
-            rates.setdefault(name, []).append(peer.tokens_per_second())
-        for precision in ("f32", "bf16"):
-            rates.setdefault(f"deltanet {precision}", []).append(ours(precision, arguments.threads))
+    candidates = []
+    for precision in ("f32", "bf16"):
+        candidates += [(name, peer.tokens_per_second) for name, peer in peers.items() if name.endswith(precision)]
+        candidates.append((f"deltanet {precision}", lambda precision=precision: ours(precision, arguments.threads)))
+    rates = {name: [] for name, _ in candidates}
+    for round_ in range(arguments.rounds):
+        print(f"round {round_ + 1} of {arguments.rounds} ...", file=sys.stderr)
+        for name, tokens_per_second in candidates if round_ % 2 == 0 else reversed(candidates):
+            rates[name].append(tokens_per_second())
 
     print(f"training, {BATCH} x {LENGTH} tokens, {arguments.threads} threads\n")
     for name, values in rates.items():

@@ -56,6 +56,7 @@ simd::ConvGroup group_at(const History& history, const Segment& segment, int64_t
     const float* row = history.row(segment, begin - (conv.width - 1) + i);
     group.x[i] = row ? row + column : nullptr;
   }
+  if (begin + 2 * kConvTokens <= segment.last) group.x_ahead = kConvTokens * history.x.ld;
   return group;
 }
 
@@ -118,6 +119,7 @@ class PanelBackward {
       group.dy[t - begin] = dy_.row(t) + column_;
       group.y[t - begin] = ring(t);
     }
+    if (group.x_ahead) group.dy_ahead = kConvTokens * dy_.ld;
     if (sums) {
       group.dweight = sums + column_;
       group.ld_dweight = conv.channels;

@@ -58,6 +58,13 @@ struct Part {
   HWY_INLINE hn::Mask<D> mask() const { return hn::FirstN(D(), static_cast<size_t>(count)); }
 };
 
+// Asks for what a loop over rows will read `ahead` floats later: rows are too short for the hardware's prefetcher to
+// see the next one coming. There may be none, so the address is a number and not a pointer into the matrix.
+HWY_INLINE void ask_for(const float* p, int64_t ahead) {
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + static_cast<uintptr_t>(ahead) * sizeof(float)));
+}
+
 // A loop body must become part of its loop, with the constants of the functions it calls kept in registers.
 #define DELTANET_BODY HWY_ATTR __attribute__((always_inline))
 

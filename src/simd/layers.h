@@ -64,6 +64,7 @@ struct ConvGroup {
   const float* x[kConvRows] = {};     // [tokens + width - 1] rows, oldest first; null: a row of zeros
   float* y[kConvTokens] = {};         // [tokens] rows
   const float* dy[kConvTokens] = {};  // conv_grad only
+  int64_t x_ahead = 0, dy_ahead = 0;  // floats to the rows of the next group, to ask for them early; 0: not to
   float* dweight = nullptr;           // conv_grad only: [width][channels], row distance ld_dweight, added to; or null
   int64_t ld_dweight = 0;
   float* dbias = nullptr;  // conv_grad only: [channels], added to; or null

@@ -51,6 +51,9 @@ void group(const ConvGroup& p) {
       }
     }
     for (int row = 0; row < width + kTokens - 1; ++row) x[row] = p.x[row] ? lanes.load(p.x[row] + i) : hn::Zero(d);
+    if (p.x_ahead) {
+      for (int t = 0; t < kTokens; ++t) ask_for(p.x[width - 1 + t] + i, p.x_ahead);
+    }
     const Vec bias = p.bias ? lanes.load(p.bias + i) : hn::Zero(d);
     for (int t = 0; t < kTokens; ++t) {
       pre[t] = bias;
@@ -59,6 +62,7 @@ void group(const ConvGroup& p) {
     if constexpr (kGrad) {
       for (int t = 0; t < kTokens; ++t) {
         const Vec dy = lanes.load(p.dy[t] + i);
+        if (p.dy_ahead) ask_for(p.dy[t] + i, p.dy_ahead);
         pre[t] = p.silu ? hn::Mul(dy, silu_slope(pre[t], sigmoid_of(pre[t]))) : dy;
         lanes.store(pre[t], p.y[t] + i);
       }

@@ -63,6 +63,8 @@ void swiglu(int64_t rows, int64_t n, ConstRows gate, ConstRows up, Rows y) {
     const float *gate_row = gate.row(r), *up_row = up.row(r);
     float* out = y.row(r);
     for_lanes(n, [&](int64_t i, auto lanes) DELTANET_BODY {
+      ask_for(gate_row + i, gate.ld);
+      ask_for(up_row + i, up.ld);
       lanes.store(hn::Mul(silu_of(lanes.load(gate_row + i)), lanes.load(up_row + i)), out + i);
     });
   }
@@ -74,6 +76,9 @@ void swiglu_grad(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRow
     float *dgate_row = dgate.row(r), *dup_row = dup.row(r), *y_row = y.data ? y.row(r) : nullptr;
     for_lanes(n, [&](int64_t i, auto lanes) DELTANET_BODY {
       const Vec g = lanes.load(gate_row + i), u = lanes.load(up_row + i), grad = lanes.load(dy_row + i);
+      ask_for(gate_row + i, gate.ld);
+      ask_for(up_row + i, up.ld);
+      ask_for(dy_row + i, dy.ld);
       const Sigmoid s = sigmoid_of(g);
       const Vec activated = hn::Mul(g, s.value);
       lanes.store(hn::Mul(hn::Mul(grad, u), silu_slope(g, s)), dgate_row + i);
