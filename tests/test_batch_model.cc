@@ -73,12 +73,12 @@ void expect_near(const Computed& got, const Computed& want, double tolerance) {
 
 TEST(BatchModel, SharesOutWhereItPays) {
   const SmallModel small;
-  EXPECT_EQ(small.model(2).threads_apart(), 2);
-  EXPECT_EQ(small.model(2, false, 6, 200).threads_apart(), 2);
-  EXPECT_EQ(small.model(1).threads_apart(), 1);
-  EXPECT_EQ(small.model(2, /*whole=*/true).threads_apart(), 1);
-  EXPECT_EQ(small.model(2, false, 3, 512).threads_apart(), 1) << "two sequences for one, one for the other";
-  EXPECT_EQ(small.model(4).threads_apart(), 1) << "256 rows each";
+  EXPECT_EQ(small.model(2).parts(), 2);
+  EXPECT_EQ(small.model(2, false, 6, 200).parts(), 2);
+  EXPECT_EQ(small.model(1).parts(), 1);
+  EXPECT_EQ(small.model(2, /*whole=*/true).parts(), 1);
+  EXPECT_EQ(small.model(2, false, 3, 512).parts(), 1) << "two sequences for one, one for the other";
+  EXPECT_EQ(small.model(4).parts(), 1) << "256 rows each";
   EXPECT_EQ(small.model(2, true).gradient_bytes(), 0);
   EXPECT_GT(small.model(2).gradient_bytes(), 0);
 }
@@ -101,7 +101,7 @@ TEST(BatchModel, EqualsOnePass) {
 TEST(BatchModel, MoreThreadsThanSequences) {
   const SmallModel small;
   BatchModel apart = small.model(4, false, 8), whole = small.model(2, true, 8);
-  ASSERT_EQ(apart.threads_apart(), 4);
+  ASSERT_EQ(apart.parts(), 4);
   for (const int64_t sequences : {1, 2, 3, 5, 7}) {
     const Batch batch = batch_of(sequences);
     expect_near(small.compute(apart, batch), small.compute(whole, batch), 2e-6);
@@ -143,14 +143,25 @@ TEST(BatchModel, RepeatsBitForBit) {
   EXPECT_EQ(again.vectors, first.vectors);
 }
 
-TEST(BatchModel, AnErrorInOnePartIsReported) {
+TEST(BatchModel, ErrorsNameThePlaceInTheBatch) {
   const SmallModel small;
   BatchModel apart = small.model(2);
   Batch batch = batch_of(4);
   const Computed want = small.compute(apart, batch);
   const int32_t held = std::exchange(batch.ids.back(), 64);  // outside of the vocabulary
-  EXPECT_THROW(small.compute(apart, batch), Error);
+  try {
+    small.compute(apart, batch);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("ids[1023]: given 64"), std::string::npos) << error.what();
+  }
   batch.ids.back() = held;
+  batch.targets.pop_back();
+  EXPECT_THROW(small.compute(apart, batch), Error);
+  batch.targets.push_back(1);
+  batch.offsets.back() = 1023;
+  EXPECT_THROW(small.compute(apart, batch), Error);
+  batch = batch_of(4);
   EXPECT_EQ(small.compute(apart, batch).matrices, want.matrices);
 }
 

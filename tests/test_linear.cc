@@ -355,7 +355,7 @@ TEST(Linear, BothGradientsAtOnce) {
       const Matrix dy(rows, out, 2), x(rows, in, 3);
       Matrix dx(rows, in, 4), expected_dx(rows, in, 5), dbias(1, out, 6);
       Matrix expected_dbias = dbias;
-      std::vector<float> dw(static_cast<std::size_t>(out * in), 0.25f), expected_dw = dw;
+      std::vector<float> dw(static_cast<std::size_t>(out * in), add ? 0.25f : std::nanf("")), expected_dw = dw;
       linear_backward_weight(wide(dy), wide(x), rows, type, expected_dw.data(), add, out, in,
                              expected_dbias.data.data(), 2);
       linear_backward_input(wide(dy), rows, w.weight, expected_dx.data.data(), dx.ld, false, 2);

@@ -14,12 +14,15 @@
 namespace deltanet::test {
 namespace {
 
+constexpr const char* kSmall = R"("hidden_size": 32, "head_dim": 16, "intermediate_size": 48)";
+// Rows this long are not next to each other in memory (nn::wide_ld).
+constexpr const char* kWide = R"("hidden_size": 64, "head_dim": 32, "intermediate_size": 72)";
+
 // The large norm_eps makes the loss smooth: without it the normalised output of a head jumps where q.k of its first
 // token changes sign, and no slope there tells anything.
-std::string tiny_config(const std::string& row, const std::string& more = "") {
-  const std::string common =
-      R"("hidden_size": 32, "num_hidden_layers": 2, "num_heads": 2, "head_dim": 16, "vocab_size": 40,
-         "intermediate_size": 48, "tie_word_embeddings": true, "initializer_range": 0.15, "norm_eps": 0.1)";
+std::string tiny_config(const std::string& row, const std::string& more = "", const std::string& sizes = kSmall) {
+  const std::string common = sizes + R"(, "num_hidden_layers": 2, "num_heads": 2, "vocab_size": 40,
+         "tie_word_embeddings": true, "initializer_range": 0.15, "norm_eps": 0.1)";
   if (row == "transformer") return R"({"model_type": "transformer", )" + common + more + "}";
   return R"({"model_type": "dgps", "expand_v": 1.0, "row": ")" + row + "\", " + common + more + "}";
 }
@@ -32,13 +35,14 @@ std::vector<Case> cases() {
   std::vector<Case> list;
   for (const Row& row : rows()) list.push_back({std::string(row.name), tiny_config(std::string(row.name))});
   list.push_back(
-      {"transformer", tiny_config("transformer", R"(, "qkv_bias": true, "qk_norm": true, "num_kv_heads": 1)")});
+      {"transformer", tiny_config("transformer", R"(, "qkv_bias": true, "qk_norm": true, "num_kv_heads": 1)", kWide)});
   list.push_back(
       {"hybrid",
-       tiny_config("pgdn", R"(, "attn": {"layers": [1], "num_heads": 4, "num_kv_heads": 2, "window_size": 7})")});
+       tiny_config("pgdn", R"(, "attn": {"layers": [1], "num_heads": 4, "num_kv_heads": 2, "window_size": 7})",
+                   kWide)});
   list.push_back({"pgdn_no_conv_gated", tiny_config("pgdn", R"(, "use_short_conv": false, "use_gate": true,
                   "output_gate_activation": "sigmoid", "allow_neg_eigval": true)")});
-  list.push_back({"gdn_grouped_wide", tiny_config("gdn", R"(, "num_v_heads": 4, "use_gate": true)")});
+  list.push_back({"gdn_grouped_wide", tiny_config("gdn", R"(, "num_v_heads": 4, "use_gate": true)", kWide)});
   return list;
 }
 

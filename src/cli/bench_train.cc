@@ -97,7 +97,7 @@ class Subject {
     for (const MatrixAt& at : {layer.recurrence.in, layer.recurrence.out, layer.gate_up, layer.down, layout_->head()}) {
       // The head runs once, a layer's products as often as there are layers; long rows in blocks as the loss does.
       const bool is_head = at.offset == layout_->head().offset;
-      const int64_t block = is_head ? std::min<int64_t>(rows, 512) : rows;
+      const int64_t block = is_head ? std::min(rows, nn::VocabularyLoss::block_rows(at.out)) : rows;
       const int64_t ldx = nn::wide_ld(at.in), ldy = nn::wide_ld(at.out);
       std::vector<float> x(static_cast<std::size_t>(block * ldx), 0.5f), y(static_cast<std::size_t>(block * ldy), 0.5f);
       std::vector<float> dy, dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));

@@ -4,7 +4,8 @@
 
 namespace deltanet {
 
-// Where a backward pass leaves the gradients of the parameters, in the places that a Layout gives them.
+// Where a backward pass leaves the gradients of the parameters, in the places that a Layout gives them. Gaps between
+// parameters are not written: they should be zeros, since sums over all gradients read them.
 struct Gradients {
   float* matrices;
   float* vectors;

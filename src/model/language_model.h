@@ -39,6 +39,11 @@ class LanguageModel {
 
   // Throws Error for an id outside of the vocabulary.
   void check_ids(std::span<const int32_t> ids) const;
+  // Throws Error if loss() would.
+  void check_batch(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                   std::span<const int64_t> offsets) const {
+    check_with_targets(ids, targets, offsets, nullptr);
+  }
   // Logits after the last token of each sequence, [N, vocab], with `state` (null: none) carried on.
   void next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
   // Logits after every token, [rows, vocab].

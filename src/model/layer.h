@@ -12,8 +12,8 @@
 
 namespace deltanet {
 
-// What a layer leaves for its backward pass; a second set holds the gradients. Rows [n] of the matrices here and below
-// are nn::wide_ld(n) floats apart.
+// What a layer leaves for its backward pass; a second set holds the gradients. Rows [n] of the float32 matrices here
+// and below are nn::wide_ld(n) floats apart.
 struct LayerActivations {
   float* h = nullptr;          // [R,D]: input
   float* h_mid = nullptr;      // [R,D]: between mixer and MLP

@@ -59,8 +59,8 @@ class RecurrenceMixer {
                LayerState* state, bool fresh_state, const nn::Factor& y) const;
   // y again, from what forward left.
   void output(const Pass& pass, const Weights& weights, const RecurrenceActivations& a, const nn::Factor& y) const;
-  // From dy [R, UV]: gradients of all parameters but o_proj are added to the two arrays, dx [R,D] is set. `a` must be
-  // as forward left it, without a state; x as it was given.
+  // From dy [R, UV]: the gradients of all parameters but o_proj, and dx [R,D]. `a` must be as forward left it, without
+  // a state; x as it was given.
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
                 nn::ConstRows dy, const RecurrenceActivations& d, const Gradients& to, nn::Rows dx) const;
 

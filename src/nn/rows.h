@@ -17,8 +17,8 @@ namespace deltanet::nn {
 using simd::ConstRows;
 using simd::Rows;
 
-// Row distance of a float32 matrix that is a factor or the result of a product: rows that are a large power of two
-// apart would share few cache sets. An odd number of cache lines spreads them over all.
+// Row distance of the float32 matrices that are factors and results of the large products: rows that are a large power
+// of two apart would share few cache sets. An odd number of cache lines spreads them over all.
 constexpr int64_t wide_ld(int64_t n) {
   constexpr int64_t kLine = 16, kShort = 64;
   return n < kShort ? n : ((n + kLine - 1) / kLine | 1) * kLine;

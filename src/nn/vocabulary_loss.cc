@@ -18,10 +18,14 @@ void VocabularyLoss::select(int64_t rows, const int32_t* targets) {
 
 // Every block reads the head twice and its gradient once. With 512 rows the products hardly notice; with fewer they do
 // (128 rows of 32000 logits: a third slower), which only the memory of a very large vocabulary is worth.
-int64_t VocabularyLoss::plan(const Weight& head) {
-  if (head.out == planned_vocab_ && head.in == planned_D_ && head.type == planned_type_) return block_;
+int64_t VocabularyLoss::block_rows(int64_t vocab) {
   constexpr int64_t kLogits = int64_t{16} << 20;
-  block_ = std::clamp<int64_t>(kLogits / head.out / 16 * 16, 64, 512);
+  return std::clamp<int64_t>(kLogits / vocab / 16 * 16, 64, 512);
+}
+
+void VocabularyLoss::plan(const Weight& head) {
+  if (head.out == planned_vocab_ && head.in == planned_D_ && head.type == planned_type_) return;
+  block_ = block_rows(head.out);
   arena_.release();
   logits_ = {arena_.take(block_ * wide_ld(head.out)), wide_ld(head.out)};
   x_ = arena_.take(block_ * wide_ld(head.in));
@@ -31,7 +35,6 @@ int64_t VocabularyLoss::plan(const Weight& head) {
   planned_type_ = head.type;
   planned_vocab_ = head.out;
   planned_D_ = head.in;
-  return block_;
 }
 
 // Copies the selected rows from `first` on, and their labels, to the front of the block.
@@ -51,7 +54,8 @@ VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, 
 
 double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale,
                                   Rows dx, float* dhead, bool add, int threads) {
-  const int64_t block = plan(head), D = head.in, vocab = head.out;
+  const int64_t D = head.in, vocab = head.out;
+  plan(head);
   select(rows, targets);
   if (dx.data) {
     for_row_blocks(rows, D, threads, [&](int64_t begin, int64_t end) {
@@ -60,7 +64,7 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
   }
   if (dx.data && selected_.empty() && !add) std::fill_n(dhead, vocab * D, 0.0f);
   double sum = 0;
-  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
+  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block_) {
     const auto [count, factor] = gather(head, first, x, targets, threads);
     linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
     const bool round = dx.data && rounds_activations(head.type);
@@ -77,12 +81,13 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
 
 void VocabularyLoss::log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob,
                                bool* greedy, int threads) {
-  const int64_t block = plan(head), vocab = head.out;
+  const int64_t vocab = head.out;
+  plan(head);
   select(rows, targets);
   std::fill_n(log_prob, rows, 0.0);
   std::fill_n(greedy, rows, false);
-  const auto block_greedy = std::make_unique<bool[]>(block);
-  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block) {
+  const auto block_greedy = std::make_unique<bool[]>(block_);
+  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block_) {
     const auto [count, factor] = gather(head, first, x, targets, threads);
     linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
     label_log_probs(count, vocab, logits_, labels_.data(), losses_.data(), block_greedy.get(), threads);

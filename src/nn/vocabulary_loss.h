@@ -24,8 +24,9 @@ class VocabularyLoss {
   void log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob, bool* greedy,
                  int threads);
 
-  // Makes room for this head, which otherwise the first call does. Returns the rows of a block.
-  int64_t plan(const Weight& head);
+  static int64_t block_rows(int64_t vocab);
+  // Makes room for this head, which otherwise the first call does.
+  void plan(const Weight& head);
   int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
 
  private:

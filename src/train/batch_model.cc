@@ -8,25 +8,28 @@
 namespace deltanet {
 namespace {
 
-constexpr int64_t kFewestRows = 512;                 // of a thread: with fewer, its products become slow
-constexpr int64_t kOwnGradients = int64_t{1} << 28;  // floats, of all threads together: 1 GB
+constexpr int64_t kFewestRows = 512;                   // of a thread: with fewer, its products become slow
+constexpr int64_t kMostForThreads = int64_t{1} << 28;  // floats that sharing out may take in addition: 1 GB
 
 int64_t parameters(const Layout& layout) { return layout.matrices_size() + layout.vectors_size(); }
 
+// Depends on nothing that changes from run to run, such as free memory: a run must resume with the same sums.
 bool shares_out(const Layout& layout, int threads, int64_t sequences, int64_t length) {
+  const int64_t vocab = layout.head().out;
+  const int64_t logits = nn::VocabularyLoss::block_rows(vocab) * vocab;
   return threads > 1 && sequences % threads == 0 && sequences / threads * length >= kFewestRows &&
-         (threads - 1) * parameters(layout) <= kOwnGradients;
+         (threads - 1) * (parameters(layout) + logits) <= kMostForThreads;
 }
 
 }  // namespace
 
 BatchModel::BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length,
                        Keep keep, bool whole)
-    : threads_(threads), keep_(keep) {
-  const bool apart = !whole && shares_out(weights->layout(), threads, sequences, length);
-  const int64_t models = apart ? threads : 1;
+    : threads_(threads > 0 ? threads : default_threads()), keep_(keep) {
+  const bool apart = !whole && shares_out(weights->layout(), threads_, sequences, length);
+  const int64_t models = apart ? threads_ : 1;
   for (int64_t i = 0; i < models; ++i) {
-    models_.push_back(std::make_unique<LanguageModel>(weights, apart ? 1 : threads));
+    models_.push_back(std::make_unique<LanguageModel>(weights, apart ? 1 : threads_));
     models_.back()->plan(sequences / models * length, keep);
   }
   parts_.resize(models_.size());
@@ -36,11 +39,11 @@ BatchModel::BatchModel(std::shared_ptr<const Weights> weights, int threads, int6
 // As even as the bounds of the sequences allow. Parts may be empty, but not the first one.
 void BatchModel::share_out(std::span<const int32_t> ids, std::span<const int32_t> targets,
                            std::span<const int64_t> offsets) {
+  models_.front()->check_batch(ids, targets, offsets);  // of the whole batch: its errors name the places in it
   const int64_t rows = offsets.back();
-  const auto parts = static_cast<int64_t>(parts_.size());
   auto begin = offsets.begin();
-  for (int64_t i = 0; i < parts; ++i) {
-    const auto end = std::lower_bound(begin, offsets.end(), (rows * (i + 1) + parts - 1) / parts);
+  for (int64_t i = 0; i < parts(); ++i) {
+    const auto end = std::lower_bound(begin, offsets.end(), (rows * (i + 1) + parts() - 1) / parts());
     const auto first = static_cast<std::size_t>(*begin), count = static_cast<std::size_t>(*end - *begin);
     Part& part = parts_[static_cast<std::size_t>(i)];
     part = {ids.subspan(first, count), targets.subspan(first, count), std::move(part.offsets)};
@@ -52,7 +55,7 @@ void BatchModel::share_out(std::span<const int32_t> ids, std::span<const int32_t
 
 template <class Run>
 double BatchModel::sum_over_parts(const Run& run) {
-  parallel_for(threads_, static_cast<int64_t>(parts_.size()), [&](int64_t i) {
+  parallel_for(threads_, parts(), [&](int64_t i) {
     const auto at = static_cast<std::size_t>(i);
     if (!parts_[at].ids.empty()) parts_[at].loss = run(at);
   });
@@ -63,7 +66,7 @@ double BatchModel::sum_over_parts(const Run& run) {
 
 double BatchModel::loss(std::span<const int32_t> ids, std::span<const int32_t> targets,
                         std::span<const int64_t> offsets) {
-  if (threads_apart() == 1) return models_.front()->loss(ids, targets, offsets);
+  if (parts() == 1) return models_.front()->loss(ids, targets, offsets);
   share_out(ids, targets, offsets);
   return sum_over_parts([&](std::size_t i) {
     const Part& part = parts_[i];
@@ -74,7 +77,7 @@ double BatchModel::loss(std::span<const int32_t> ids, std::span<const int32_t> t
 double BatchModel::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                                       std::span<const int64_t> offsets, float scale, const Gradients& to,
                                       const std::function<void(const GradientRange&)>& done) {
-  if (threads_apart() == 1) {
+  if (parts() == 1) {
     return models_.front()->loss_and_gradients(ids, targets, offsets, scale, keep_, to, done);
   }
   const Layout& layout = models_.front()->layout();
@@ -118,7 +121,7 @@ int64_t BatchModel::planned_bytes() const {
 }
 
 int64_t BatchModel::gradient_bytes() const {
-  return (threads_apart() - 1) * parameters(models_.front()->layout()) * static_cast<int64_t>(sizeof(float));
+  return (parts() - 1) * parameters(models_.front()->layout()) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace deltanet

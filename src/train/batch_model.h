@@ -13,6 +13,8 @@ namespace deltanet {
 // Losses and gradients of whole batches. All threads work on each product of a large model. The sequences of a small
 // one are shared out instead: each thread takes its own through forward and backward, with gradients of its own, and
 // the threads meet once in a step rather than after every product, where the slower one would be waited for each time.
+// The choice is made once, for the largest batch; a smaller one, such as the last of an evaluation, may leave threads
+// idle.
 class BatchModel {
  public:
   // `sequences` of `length` tokens are the largest batch to expect. With `whole`, sequences are never shared out:
@@ -26,9 +28,9 @@ class BatchModel {
                             std::span<const int64_t> offsets, float scale, const Gradients& to,
                             const std::function<void(const GradientRange&)>& done = {});
 
-  int64_t threads_apart() const { return static_cast<int64_t>(models_.size()); }  // that share out sequences; 1: none
-  int64_t planned_bytes() const;                                                  // of activations
-  int64_t gradient_bytes() const;                                                 // of the threads' own gradients
+  int64_t parts() const { return static_cast<int64_t>(models_.size()); }  // of a batch; 1: it is not shared out
+  int64_t planned_bytes() const;                                          // of activations
+  int64_t gradient_bytes() const;                                         // of the threads' own gradients
 
  private:
   struct Part {
