@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace deltanet {
@@ -17,12 +19,41 @@ TEST(ParallelFor, VisitsEveryItemOnce) {
   }
 }
 
+#ifdef DELTANET_OPENMP
+std::atomic<int> kept_made{0};
+
+struct Kept {
+  Kept() { ++kept_made; }
+  int uses = 0;
+};
+
+thread_local Kept kept;
+
+// What a thread keeps, such as compiled products, would be lost with it.
+TEST(ParallelFor, FewItemsEndNoThread) {
+  constexpr int kThreads = 5;
+  const auto use_all_threads = [&] {
+    std::atomic<int> arrived{0};
+    parallel_for(kThreads, kThreads, [&](int64_t) {
+      ++kept.uses;
+      ++arrived;
+      while (arrived < kThreads) std::this_thread::yield();  // so that nobody takes a second item
+    });
+  };
+  use_all_threads();
+  EXPECT_EQ(kept_made, kThreads);
+  for (const int64_t count : {2, 1, 3}) parallel_for(kThreads, count, [&](int64_t) { ++kept.uses; });
+  use_all_threads();
+  EXPECT_EQ(kept_made, kThreads);
+}
+#endif
+
 TEST(ParallelShares, VisitsEveryItemOfEveryShareOnce) {
   for (const int threads : {1, 2, 5}) {
     for (const int64_t count : {0, 1, 7, 1000}) {
       for (const int64_t least : {1, 3, 5000}) {
         std::vector<std::atomic<int>> visits(static_cast<std::size_t>(threads * count));
-        parallel_shares(threads, count, least, [&](int64_t share, int64_t begin, int64_t end) {
+        parallel_shares(threads, threads, count, least, [&](int64_t share, int64_t begin, int64_t end) {
           EXPECT_LT(begin, end);
           for (int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(share * count + i)];
         });
@@ -32,22 +63,24 @@ TEST(ParallelShares, VisitsEveryItemOfEveryShareOnce) {
   }
 }
 
-TEST(ParallelShares, AreAtMostSoMany) {
-  std::atomic<int64_t> items{0}, last{0};
-  parallel_shares(kMaxShares + 5, 10, 1, [&](int64_t share, int64_t begin, int64_t end) {
-    items += end - begin;
-    for (int64_t seen = last; seen < share && !last.compare_exchange_weak(seen, share);) {
-    }
-  });
-  EXPECT_EQ(items, kMaxShares * 10);
-  EXPECT_EQ(last, kMaxShares - 1);
+TEST(ParallelShares, MayBeFewerThanThreadsOrMore) {
+  for (const auto& [threads, shares] : {std::pair{5, 3}, std::pair{2, kMaxShares}}) {
+    std::atomic<int64_t> items{0}, last{0};
+    parallel_shares(threads, shares, 10, 1, [&](int64_t share, int64_t begin, int64_t end) {
+      items += end - begin;
+      for (int64_t seen = last; seen < share && !last.compare_exchange_weak(seen, share);) {
+      }
+    });
+    EXPECT_EQ(items, shares * 10);
+    EXPECT_EQ(last, shares - 1);
+  }
 }
 
 TEST(ParallelShares, ThrowsWhatTheBodyThrows) {
   const auto fail = [](int64_t share, int64_t, int64_t) {
     if (share == 1) throw std::runtime_error("share 1");
   };
-  EXPECT_THROW(parallel_shares(2, 100, 1, fail), std::runtime_error);
+  EXPECT_THROW(parallel_shares(2, 2, 100, 1, fail), std::runtime_error);
 }
 
 }  // namespace

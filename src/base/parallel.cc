@@ -68,8 +68,7 @@ int default_threads() {
 
 void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>& body) {
   if (threads <= 0) threads = default_threads();
-  threads = static_cast<int>(std::min<int64_t>(threads, count));
-  if (threads <= 1) {
+  if (threads == 1 || count <= 1) {
     for (int64_t i = 0; i < count; ++i) body(i);
     return;
   }
@@ -89,32 +88,32 @@ void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>
     }
   };
 #ifdef DELTANET_OPENMP
+  // Also for fewer items: OpenMP ends the threads that a smaller team leaves out, and what they keep with them.
 #pragma omp parallel num_threads(threads)
   work();
 #else
   std::vector<std::thread> others;
-  for (int t = 1; t < threads; ++t) others.emplace_back(work);
+  for (int64_t t = 1; t < std::min<int64_t>(threads, count); ++t) others.emplace_back(work);
   work();
   for (std::thread& other : others) other.join();
 #endif
   if (failure) std::rethrow_exception(failure);
 }
 
-void run_shares(int threads, int64_t count, int64_t least, const std::function<void(int64_t, int64_t, int64_t)>& body) {
-  if (threads <= 0) threads = default_threads();
-  threads = std::min(threads, kMaxShares);
-  assert(count >= 0 && count <= 0xffffffff && least >= 1);
-  if (threads == 1) {
+void run_shares(int threads, int shares, int64_t count, int64_t least,
+                const std::function<void(int64_t, int64_t, int64_t)>& body) {
+  assert(shares >= 1 && shares <= kMaxShares && count >= 0 && count <= 0xffffffff && least >= 1);
+  if (shares == 1) {
     if (count > 0) body(0, 0, count);
     return;
   }
-  Share shares[kMaxShares];
-  for (int share = 0; share < threads; ++share) shares[share].fill(count);
-  parallel_for(threads, threads, [&](int64_t own) {
-    for (int64_t i = 0; i < threads; ++i) {
-      const int64_t share = (own + i) % threads;
+  Share left[kMaxShares];
+  for (int share = 0; share < shares; ++share) left[share].fill(count);
+  parallel_for(threads, shares, [&](int64_t own) {
+    for (int64_t i = 0; i < shares; ++i) {
+      const int64_t share = (own + i) % shares;
       for (;;) {
-        const Share::Part part = i == 0 ? shares[share].take_front(least) : shares[share].take_back(least);
+        const Share::Part part = i == 0 ? left[share].take_front(least) : left[share].take_back(least);
         if (part.begin == part.end) break;
         body(share, part.begin, part.end);
       }

@@ -10,7 +10,7 @@ namespace deltanet {
 
 // Calls body(0) ... body(count-1), each once, on up to `threads` threads (0: default_threads()). Items are handed out
 // one by one in order, so long ones should come first. The first exception is rethrown here after all threads have
-// stopped.
+// stopped. Calls with the same number of threads find the same threads again, with all they keep (thread_local).
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body);
 
@@ -21,17 +21,18 @@ void parallel_blocks(int threads, int64_t count, int64_t block, const Body& body
                [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); });
 }
 
-// Calls body(share, begin, end) for parts of [0, count) of each share; there are as many shares as threads, at most
-// kMaxShares. A thread goes through its own share from front to back, so that it reads memory in long runs, in parts
-// that become smaller down to `least`; then it takes parts from the ends of the other shares. `count` is below 2^32,
-// `least` at least 1.
+// Calls body(share, begin, end) for parts of [0, count) of each share; there are at most as many shares as threads, and
+// at most kMaxShares. A thread goes through its own share from front to back, so that it reads memory in long runs, in
+// parts that become smaller down to `least`; then it takes parts from the ends of the other shares. `count` is below
+// 2^32, `least` at least 1.
 template <class Body>
-void parallel_shares(int threads, int64_t count, int64_t least, const Body& body);
+void parallel_shares(int threads, int shares, int64_t count, int64_t least, const Body& body);
 
 inline constexpr int kMaxShares = 128;
 
 void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>& body);
-void run_shares(int threads, int64_t count, int64_t least, const std::function<void(int64_t, int64_t, int64_t)>& body);
+void run_shares(int threads, int shares, int64_t count, int64_t least,
+                const std::function<void(int64_t, int64_t, int64_t)>& body);
 
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body) {
@@ -40,8 +41,8 @@ void parallel_for(int threads, int64_t count, const Body& body) {
 }
 
 template <class Body>
-void parallel_shares(int threads, int64_t count, int64_t least, const Body& body) {
-  run_shares(threads, count, least, std::cref(body));
+void parallel_shares(int threads, int shares, int64_t count, int64_t least, const Body& body) {
+  run_shares(threads, shares, count, least, std::cref(body));
 }
 
 // Limits the threads of libraries that run OpenMP regions of their own, as long as it lives and on the calling thread

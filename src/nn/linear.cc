@@ -122,12 +122,12 @@ void linear_few(const Call& c) {
     packed = copy;
   }
   const int64_t row_bytes = std::max<int64_t>(1, c.w.in * (bytes_of(c.w.type) + c.rows - 1));
-  int threads = std::min(c.threads > 0 ? c.threads : default_threads(), kMaxShares);
-  threads = static_cast<int>(std::clamp<int64_t>(c.w.out * row_bytes / kFewBytes, 1, threads));
+  const int most = std::min(c.threads > 0 ? c.threads : default_threads(), kMaxShares);
+  const int shares = static_cast<int>(std::clamp<int64_t>(c.w.out * row_bytes / kFewBytes, 1, most));
   // A share is kMatvecRows runs through memory.
-  const int64_t run = (c.w.out + threads * simd::kMatvecRows - 1) / (threads * simd::kMatvecRows);
+  const int64_t run = (c.w.out + shares * simd::kMatvecRows - 1) / (shares * simd::kMatvecRows);
   const int64_t least = kFewBytes / (row_bytes * simd::kMatvecRows) + 1;
-  parallel_shares(threads, run, least, [&](int64_t share, int64_t begin, int64_t end) {
+  parallel_shares(c.threads, shares, run, least, [&](int64_t share, int64_t begin, int64_t end) {
     const int64_t first = share * run * simd::kMatvecRows;
     kernel({.rows = c.rows,
             .in = c.w.in,
