@@ -21,10 +21,10 @@ void parallel_blocks(int threads, int64_t count, int64_t block, const Body& body
                [&](int64_t i) { body(i * block, std::min(count, (i + 1) * block)); });
 }
 
-// Calls body(share, begin, end) for parts of [0, count) of each share; there are at most as many shares as threads, and
-// at most kMaxShares. A thread goes through its own share from front to back, so that it reads memory in long runs, in
-// parts that become smaller down to `least`; then it takes parts from the ends of the other shares. `count` is below
-// 2^32, `least` at least 1.
+// Calls body(share, begin, end) for parts of [0, count) of each of 1 to kMaxShares shares, usually as many as threads
+// or fewer. A thread goes through its own share from front to back, so that it reads memory in long runs, in parts that
+// become smaller down to `least`; then it takes parts from the ends of the other shares. `count` is below 2^32, `least`
+// at least 1.
 template <class Body>
 void parallel_shares(int threads, int shares, int64_t count, int64_t least, const Body& body);
 
