@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -171,6 +172,25 @@ Array slice(const Array& array, std::size_t axis, int64_t begin, int64_t end) {
     out.data.insert(out.data.end(), start, start + (end - begin) * inner);
   }
   return out;
+}
+
+KeptWrites::KeptWrites(const Shape& shape)
+    : shape_(shape),
+      values_(static_cast<std::size_t>(shape.B * shape.T * shape.U * (shape.V + 1)),
+              std::numeric_limits<float>::quiet_NaN()) {}
+
+Tensor KeptWrites::view() {
+  Tensor tensor(values_.data(), {shape_.B, shape_.T, shape_.U, shape_.V + 1});
+  tensor.shape[3] = shape_.V;
+  return tensor;
+}
+
+bool KeptWrites::complete() const {
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const bool between = static_cast<int64_t>(i) % (shape_.V + 1) == shape_.V;
+    if (std::isnan(values_[i]) != between) return false;
+  }
+  return true;
 }
 
 Arrays tokens_of(const Arrays& inputs, int64_t begin, int64_t end) {

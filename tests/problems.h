@@ -63,6 +63,19 @@ bool same_bits(const Array& x, const Array& y);
 std::string first_difference(const Arrays& actual, const Arrays& expected, double bound, double floor = 0,
                              int64_t tokens = 0);
 
+// Room for Options::writes, with a column of NaN between the heads that must stay so.
+class KeptWrites {
+ public:
+  explicit KeptWrites(const Shape& shape);
+  Tensor view();
+  // Every write is there, and nothing else.
+  bool complete() const;
+
+ private:
+  Shape shape_;
+  std::vector<float> values_;
+};
+
 // Tokens [begin, end) of every per-token input; the rest unchanged.
 Arrays tokens_of(const Arrays& inputs, int64_t begin, int64_t end);
 

@@ -11,6 +11,7 @@
 #include "deltanet/error.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/runtime.h"
+#include "recurrence/arrays.h"
 
 namespace deltanet::test {
 namespace {
@@ -273,6 +274,32 @@ TEST(Errors, NameAWrongGradient) {
       error_of([&] { backward(call.spec, call.inputs, call.upstream, call.gradients, call.options); });
   EXPECT_EQ(error.find("[backward] gradient of beta"), 0U) << error;
   EXPECT_TRUE(call.wrote_nothing());
+}
+
+TEST(Errors, NameWritesThatCannotBeHandedOn) {
+  Call call;
+  std::vector<float> memory(1000, Call::kUntouched);
+  const Shape shape = infer_shape(call.spec, call.inputs);
+  const auto expect_refused = [&](const char* mention) {
+    const std::string errors[] = {
+        error_of([&] { forward(call.spec, call.inputs, call.outputs, call.options); }),
+        error_of([&] { backward(call.spec, call.inputs, call.upstream, call.gradients, call.options); })};
+    for (const std::string& error : errors) {
+      EXPECT_NE(error.find("] writes: "), std::string::npos) << error;
+      EXPECT_NE(error.find(mention), std::string::npos) << error;
+    }
+    EXPECT_TRUE(call.wrote_nothing());
+  };
+  call.options.writes = Tensor(memory.data(), {shape.B, shape.T + 1, shape.U, shape.V});
+  expect_refused("expected [B,T,HV,V]");
+  call.options.writes = Tensor(memory.data(), {shape.B, shape.T, shape.U, shape.V});
+  call.options.mode = Mode::kRecurrent;
+  expect_refused("expected chunk mode");
+  call.options.mode = Mode::kChunk;
+  const Spec offline = find_row("mamba2").spec;
+  const Arrays arrays = random_inputs(offline, shape, 1);
+  const std::string error = error_of([&] { forward_arrays(offline, arrays, call.options); });
+  EXPECT_EQ(error, "[forward] writes: is given, but this row solves for nothing; remove it");
 }
 
 TEST(Errors, NameAContradictorySpec) {

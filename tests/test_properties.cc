@@ -45,6 +45,38 @@ RC_GTEST_PROP(Backward, EqualsReference, ()) {
   RC_ASSERT(first_difference(gradients, expected, gradient_tolerance(problem), kCancelled, tokens) == "");
 }
 
+// What forward has written into the state may be handed to backward.
+RC_GTEST_PROP(Backward, EqualsReferenceWithTheWritesOfForward, ()) {
+  const Problem problem =
+      *rc::gen::suchThat(any_problem(kBackwardSizes), [](const Problem& p) { return p.spec.solve != Solve::kOffline; });
+  const Arrays inputs = problem.inputs(), upstream = problem.upstream();
+  KeptWrites writes(problem.shape);
+  const Options options{.threads = 1, .writes = writes.view()};
+  const Arrays outputs = forward_arrays(problem.spec, inputs, options);
+  for (const auto& [name, output] : run_forward(problem.spec, inputs, Mode::kChunk)) {
+    RC_ASSERT(same_bits(outputs.at(name), output));
+  }
+  RC_ASSERT(writes.complete());
+  const Arrays expected = reference_backward(problem.spec, inputs, upstream);
+  const Arrays gradients = backward_arrays(problem.spec, inputs, upstream, options);
+  const int64_t tokens = problem.shape.B * problem.shape.T * problem.shape.U;
+  RC_ASSERT(first_difference(gradients, expected, gradient_tolerance(problem), kCancelled, tokens) == "");
+}
+
+// Backward believes the writes it is handed: it does not solve for them again.
+TEST(Backward, TakesTheWritesItIsHanded) {
+  const Shape shape{1, 40, 1, 1, 8, 8, 1};
+  const Problem problem = problem_of("gdn", shape, 3);
+  const Arrays inputs = problem.inputs(), upstream = problem.upstream();
+  KeptWrites writes(shape);
+  const Options options{.threads = 1, .writes = writes.view()};
+  forward_arrays(problem.spec, inputs, options);
+  const Arrays gradients = backward_arrays(problem.spec, inputs, upstream, options);
+  options.writes.data[0] += 1.0f;
+  const Arrays others = backward_arrays(problem.spec, inputs, upstream, options);
+  EXPECT_FALSE(same_bits(gradients.at("q"), others.at("q")));
+}
+
 // An upstream gradient that is not given counts as zero.
 RC_GTEST_PROP(Backward, TakesAbsentUpstreamGradientsAsZero, ()) {
   const Problem problem = *any_problem(kTinySizes);

@@ -66,12 +66,12 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
     LayerActivations& lent = shared[layout().layers()[i].attention_config];
     LayerActivations& own = activations_[i];
     if (keep == Keep::kAll) {
-      layer.plan(arena_, rows, false, own);
+      layer.plan(arena_, rows, Holds::kTape, own);
       own.h = arena_.take(rows * ld);
       own.h_mid = arena_.take(rows * ld);
       continue;
     }
-    if (!lent.gate_up) layer.plan(arena_, rows, false, lent);
+    if (!lent.gate_up) layer.plan(arena_, rows, keep == Keep::kNothing ? Holds::kValues : Holds::kTape, lent);
     own = lent;
     if (keep == Keep::kNothing) {
       own.h = own.h_mid = h_final_;  // the sum runs on in place
@@ -87,7 +87,7 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
     gradients_.clear();
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       LayerActivations& d = gradients_[layout().layers()[i].attention_config];
-      if (!d.gate_up) layers_[i].plan(arena_, rows, true, d);
+      if (!d.gate_up) layers_[i].plan(arena_, rows, Holds::kGradients, d);
     }
   }
   planned_rows_ = rows;

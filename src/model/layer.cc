@@ -32,11 +32,11 @@ Layer::Layer(const Config& config, const LayerLayout& layout, std::shared_ptr<nn
   }
 }
 
-void Layer::plan(Arena& arena, int64_t rows, bool gradients, LayerActivations& a) const {
+void Layer::plan(Arena& arena, int64_t rows, Holds holds, LayerActivations& a) const {
   if (attention_) {
     a.attention = attention_->plan(arena, rows);
   } else {
-    a.recurrence = recurrence_->plan(arena, rows, gradients);
+    a.recurrence = recurrence_->plan(arena, rows, holds);
   }
   a.attn_rstd = arena.take(rows);
   a.mlp_rstd = arena.take(rows);

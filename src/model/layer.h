@@ -38,7 +38,7 @@ class Layer {
   int64_t mixer_width() const { return mixer_width_; }
 
   // Buffers of the mixer and the MLP; h and h_mid are the caller's.
-  void plan(Arena& arena, int64_t rows, bool gradients, LayerActivations& a) const;
+  void plan(Arena& arena, int64_t rows, Holds holds, LayerActivations& a) const;
 
   // `pending` [R,D] is what the layer before has yet to add to its h_mid (`before`): the sum becomes a.h. Null: a.h
   // holds the input. On return `pending_out` holds what this layer has yet to add to a.h_mid.

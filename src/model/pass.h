@@ -15,4 +15,11 @@ struct Pass {
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
 
+// What a set of buffers holds.
+enum class Holds {
+  kValues,     // of an inference
+  kTape,       // values, and what only the backward pass needs
+  kGradients,  // of values, and of the parameters that the mixer computes as a whole
+};
+
 }  // namespace deltanet

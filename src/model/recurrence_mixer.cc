@@ -50,7 +50,7 @@ RecurrenceMixer::RecurrenceMixer(const Config& config, const RecurrenceLayout& l
       unit_scale_(K_, 1.0f / std::sqrt(static_cast<float>(K_))),
       unit_taps_(layout.conv == kAbsent ? channels_ : 0, 1.0f) {}
 
-RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, bool gradients) const {
+RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, Holds holds) const {
   const RecurrenceLayout& l = layout_;
   const int64_t HK = H_ * K_, atk_heads = l.key_heads;
   const auto take = [&](bool wanted, int64_t count) { return wanted ? arena.take(count) : nullptr; };
@@ -84,8 +84,10 @@ RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, bool gra
   a.low_rank = take(dplr && l.eta_up && config_.spec.tying != Tying::kRwkv7, rows * HK);
   a.repeated = take(repeats_, rows * (2 * U_ * K_ + U_));
   a.ridge = take(l.lambda != kAbsent, HK);
+  a.writes = take(holds == Holds::kTape && config_.spec.solve != Solve::kOffline, rows * U_ * V_);
   a.o = arena.take(rows * U_ * V_);
   a.o_rstd = arena.take(rows * U_);
+  const bool gradients = holds == Holds::kGradients;
   a.log_atk_scale = take(gradients && l.log_atk_scale != kAbsent, atk_heads);
   a.d = take(gradients && l.d != kAbsent, H_);
   return a;
@@ -195,10 +197,20 @@ void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const nn::Fact
   Outputs out;
   out.o = heads_of(a.o, rows, U_, V_, U_ * V_);
   if (state) bind_state(*state, pass.sequences(), fresh_state, in, out);
-  // One token per sequence is what the recurrent form is made for.
-  const Options options{.mode = rows == pass.sequences() ? Mode::kRecurrent : Mode::kChunk, .threads = pass.threads};
-  deltanet::forward(config_.spec, in, out, options);
+  deltanet::forward(config_.spec, in, out, options(pass, a));
   output(pass, w, a, y);
+}
+
+// One token per sequence is what the recurrent form is made for. It has nothing to hand on to the backward pass, which
+// is in chunk form always.
+Options RecurrenceMixer::options(const Pass& pass, const RecurrenceActivations& a) const {
+  Options options{.threads = pass.threads};
+  if (pass.rows() == pass.sequences()) {
+    options.mode = Mode::kRecurrent;
+  } else if (a.writes) {
+    options.writes = heads_of(a.writes, pass.rows(), U_, V_, U_ * V_);
+  }
+  return options;
 }
 
 nn::ShortConv RecurrenceMixer::convolution(const Weights& w) const {

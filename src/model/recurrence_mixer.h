@@ -40,6 +40,7 @@ struct RecurrenceActivations {
   float* low_rank = nullptr;    // [R, HK]: eta * erase or eta * k, the factor that the tying asks for
   float* repeated = nullptr;    // [R, 2UK+U]: q, k, beta for each value head (PKDA with grouped heads)
   float* ridge = nullptr;       // [H, K] or [H]
+  float* writes = nullptr;      // [R, UV]: what the recurrence has written, for its gradient; training alone
   float* o = nullptr;           // [R, UV]
   float* o_rstd = nullptr;      // [R, U]
   // Gradients of parameters, which the recurrence overwrites and which are then added to the others.
@@ -51,8 +52,8 @@ class RecurrenceMixer {
  public:
   RecurrenceMixer(const Config& config, const RecurrenceLayout& layout);
 
-  // Takes the buffers for passes of up to `rows` tokens. A gradient set has buffers for parameter gradients too.
-  RecurrenceActivations plan(Arena& arena, int64_t rows, bool gradients) const;
+  // Takes the buffers for passes of up to `rows` tokens.
+  RecurrenceActivations plan(Arena& arena, int64_t rows, Holds holds) const;
 
   // y [R, UV]. `state` may be null: sequences start empty and their end is forgotten.
   void forward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
@@ -66,6 +67,7 @@ class RecurrenceMixer {
 
  private:
   Inputs bind(const RecurrenceActivations& a, int64_t rows, float* log_atk_scale, float* d) const;
+  Options options(const Pass& pass, const RecurrenceActivations& a) const;
   void bind_state(LayerState& state, int64_t N, bool fresh, Inputs& in, Outputs& out) const;
   nn::ShortConv convolution(const Weights& weights) const;
   nn::GatedNorm output_norm(const Weights& weights) const;

@@ -33,7 +33,7 @@ void RecurrenceMixer::backward(const Pass& pass, const Weights& w, const nn::Fac
   if (config_.spec.decay == Decay::kConst) gradients.g = Tensor();  // fixed
   Outputs upstream;
   upstream.o = Tensor(d.o, {1, rows, U_, V_});
-  deltanet::backward(config_.spec, in, upstream, gradients, {.threads = pass.threads});
+  deltanet::backward(config_.spec, in, upstream, gradients, options(pass, a));
 
   if (repeats_) repeat_heads_backward(pass, d);
   if (d.erase) low_rank_factor_backward(pass, a, d);

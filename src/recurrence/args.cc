@@ -283,6 +283,13 @@ void check_gradients(std::string_view operation, const Spec& spec, const Shape& 
   }
 }
 
+void check_writes(std::string_view operation, const Spec& spec, const Shape& shape, const Options& options) {
+  if (!options.writes) return;
+  if (spec.solve == Solve::kOffline) fail(operation, "writes", "is given, but this row solves for nothing; remove it");
+  if (options.mode != Mode::kChunk) fail(operation, "writes", "is given in recurrent mode; expected chunk mode");
+  check_shape(operation, "writes", options.writes, "BTUV", shape);
+}
+
 void check_values(std::string_view operation, const Inputs& inputs) {
   for (const Arg<Inputs>& arg : kInputArgs) {
     const Tensor& tensor = inputs.*arg.member;

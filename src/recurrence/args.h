@@ -15,6 +15,8 @@ void check_outputs(std::string_view operation, std::string_view prefix, const Sp
                    const Outputs& outputs);
 void check_gradients(std::string_view operation, const Spec& spec, const Shape& shape, const Inputs& inputs,
                      const Inputs& gradients);
+// Options::writes, if it is there.
+void check_writes(std::string_view operation, const Spec& spec, const Shape& shape, const Options& options);
 // NaN, infinities, positive log decays.
 void check_values(std::string_view operation, const Inputs& inputs);
 

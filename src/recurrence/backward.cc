@@ -8,8 +8,9 @@
 #include "recurrence/matrix_precond.h"
 #include "recurrence/segment.h"
 
-// Memory: a task holds the solved writes of its sequence, T x V per value head, the state at every kSegment-th token,
-// T/kSegment x K x V, and the states and operands of one segment. The states between are recomputed from the writes.
+// Memory: a task holds the solved writes of its sequence, T x V per value head, unless forward has handed them over,
+// the state at every kSegment-th token, T/kSegment x K x V, and the states and operands of one segment. The states
+// between are recomputed from the writes.
 
 namespace deltanet {
 namespace {
@@ -21,7 +22,7 @@ constexpr int64_t kSegment = kSegmentChunks * kChunk;  // tokens between two kep
 struct ValueHead {
   int64_t index;
   std::vector<float*> kept;  // state at the start of each segment
-  float* writes;             // solved writes of all segments but the last
+  float* writes;             // solved writes of all segments but the last; null: forward has handed them over
   float* dstate;             // gradient of the state
 };
 
@@ -51,7 +52,7 @@ struct KeyHead {
 // The states and writes of one chunk of the current segment, per value head of the group.
 struct ChunkStates {
   std::vector<float*> states;  // before the chunk; the first chunk of a segment uses the kept state instead
-  std::vector<float*> writes;  // used in the last segment; the others keep theirs
+  std::vector<float*> writes;  // not used where the value head keeps them
 };
 
 // Gradients of one chunk on their way from the operands to the inputs.
@@ -111,6 +112,9 @@ class BackwardTask {
   void add_head(int64_t key_head);
   void allocate_records();
   void add_block(int64_t value, int64_t first);
+  bool keeps_writes(int64_t segment) const { return !p_.writes && segment + 1 < segments_; }
+  void load_writes(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block, float* d) const;
+  void prefetch_writes(const KeyHead& head, const Span& span, ColumnBlock& block);
   void load_state_gradients(KeyHead& head);
   void store_state_gradients(KeyHead& head);
   void prefetch_columns(const KeyHead& head, int64_t segment, Purpose purpose);
@@ -131,7 +135,7 @@ class BackwardTask {
     return state + block.first * core_.state_stride();
   }
   float* writes_at(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block) const {
-    if (segment + 1 < segments_) return kept_writes(head, segment, chunk, block);
+    if (keeps_writes(segment)) return kept_writes(head, segment, chunk, block);
     return chunk_states_[chunk].writes[block.value] + block.first * core_.value_rows();
   }
 
@@ -161,7 +165,7 @@ void BackwardTask::add_head(int64_t key_head) {
     ValueHead value{key_head * p_.group + v, {}, nullptr, arena_.take_zeros(state_size())};
     for (int64_t s = 0; s < segments_; ++s) value.kept.push_back(arena_.take(state_size()));
     std::fill_n(value.kept[0], state_size(), 0.0f);
-    if (segments_ > 1) value.writes = arena_.take((segments_ - 1) * kSegmentChunks * chunk_values());
+    if (keeps_writes(0)) value.writes = arena_.take((segments_ - 1) * kSegmentChunks * chunk_values());
     head.values.push_back(std::move(value));
   }
 }
@@ -241,12 +245,34 @@ void BackwardTask::store_state_gradients(KeyHead& head) {
   if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
 }
 
-// Asks for the values or output gradients that the stream over the columns starts with.
+// What forward has handed over: the solved writes, and DPLR's given ones beside them. Otherwise the right-hand side of
+// the solve.
+void BackwardTask::load_writes(const KeyHead& head, int64_t segment, int64_t c, const ColumnBlock& block,
+                               float* d) const {
+  const int64_t value_head = head.values[block.value].index;
+  const Span span = chunk_span(segment, c);
+  if (!p_.writes || p_.write_sets == 2) {
+    load_values(p_, span, value_head, block.first, block.columns, records_[c].gates[block.value], d, block.n());
+  }
+  if (p_.writes) load_rows(columns_from(p_.writes, block.first), span, value_head, block.columns, d, block.n());
+}
+
+// Asks for what load_writes is to load next; for nothing, if the span is empty.
+void BackwardTask::prefetch_writes(const KeyHead& head, const Span& span, ColumnBlock& block) {
+  simd::Prefetcher& prefetcher = block.core.prefetcher();
+  prefetcher.clear();
+  prefetch_rows(columns_from(p_.writes ? p_.writes : p_.in.v, block.first), span, head.values[block.value].index,
+                block.columns, prefetcher);
+}
+
+// Asks for the writes or values and output gradients that the stream over the columns starts with.
 void BackwardTask::prefetch_columns(const KeyHead& head, int64_t segment, Purpose purpose) {
-  const bool needs_values = purpose == Purpose::kStates || segment + 1 == segments_;
+  const bool needs_writes = purpose == Purpose::kStates || !keeps_writes(segment);
   prefetcher_.clear();
   for (const ValueHead& value : head.values) {
-    if (needs_values) prefetch_rows(p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
+    if (needs_writes) {
+      prefetch_rows(p_.writes ? p_.writes : p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
+    }
     if (purpose == Purpose::kBackward) {
       prefetch_rows(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V, prefetcher_);
     }
@@ -254,41 +280,31 @@ void BackwardTask::prefetch_columns(const KeyHead& head, int64_t segment, Purpos
   prefetcher_.ask_all();
 }
 
-// Forward over a segment that is not the last, keeping its writes and the state at its end.
+// Forward over a segment that is not the last, keeping the state at its end and its writes, if they are not at hand.
 void BackwardTask::sweep_block(KeyHead& head, int64_t segment, ColumnBlock& block) {
   ValueHead& value = head.values[block.value];
   const int64_t offset = block.first * core_.state_stride();
   for (int64_t c = 0; c < kSegmentChunks; ++c) {
-    const ChunkRecord& record = records_[c];
-    float* d = kept_writes(head, segment, c, block);
-    load_values(p_, chunk_span(segment, c), value.index, block.first, block.columns, record.gates[block.value], d,
-                block.n());
-    simd::Prefetcher& prefetcher = block.core.prefetcher();
-    prefetcher.clear();
-    if (c + 1 < kSegmentChunks) {
-      prefetch_rows(columns_from(p_.in.v, block.first), chunk_span(segment, c + 1), value.index, block.columns,
-                    prefetcher);
-    }
-    block.core.advance(record.ops[block.value], /*solved=*/false, block.n(),
+    float* d = p_.writes ? block.dd : kept_writes(head, segment, c, block);
+    load_writes(head, segment, c, block, d);
+    prefetch_writes(head, c + 1 < kSegmentChunks ? chunk_span(segment, c + 1) : Span{}, block);
+    block.core.advance(records_[c].ops[block.value], /*solved=*/bool(p_.writes), block.n(),
                        c == 0 ? value.kept[segment] + offset : block.running, d,
                        c + 1 == kSegmentChunks ? value.kept[segment + 1] + offset : block.running);
   }
 }
 
-// Recomputes the states of a segment and, if it is the last, its writes.
+// Recomputes the states of a segment and, if they are not at hand, its writes.
 void BackwardTask::recompute_block(KeyHead& head, int64_t segment, ColumnBlock& block) {
-  const bool last = segment + 1 == segments_;
+  const bool keeps = keeps_writes(segment), solved = keeps || p_.writes || !p_.erases;
   const int64_t chunks = chunks_in(segment), v = block.value;
-  block.core.prefetcher().clear();
   for (int64_t c = 0; c < chunks; ++c) {
-    // The state after the last chunk is not needed, but in the last segment its writes are.
-    if (c + 1 == chunks && !last) break;
     float* writes = writes_at(head, segment, c, block);
-    if (last) {
-      load_values(p_, chunk_span(segment, c), head.values[v].index, block.first, block.columns, records_[c].gates[v],
-                  writes, block.n());
-    }
-    block.core.advance(records_[c].ops[v], /*solved=*/!last, block.n(), state_at(head, segment, c, block), writes,
+    if (!keeps) load_writes(head, segment, c, block, writes);
+    // The state after the last chunk is not needed, but its writes are.
+    if (c + 1 == chunks && solved) break;
+    prefetch_writes(head, keeps || c + 1 == chunks ? Span{} : chunk_span(segment, c + 1), block);
+    block.core.advance(records_[c].ops[v], solved, block.n(), state_at(head, segment, c, block), writes,
                        c + 1 < chunks ? state_at(head, segment, c + 1, block) : block.running);
   }
 }
@@ -431,7 +447,7 @@ int64_t most_backward_heads(const Problem& p) {
   int64_t longest = 0;
   for (int64_t n = 0; n < p.shape.N; ++n) longest = std::max(longest, sequence_at(p.in, p.shape, n).length());
   const int64_t state = p.Vp * simd::panel_stride(p.K);
-  const int64_t kept = longest * p.write_sets * p.Vp + longest / kSegment * state;
+  const int64_t kept = (p.writes ? 0 : longest * p.write_sets * p.Vp) + longest / kSegment * state;
   return std::max<int64_t>(1, kFloats / (p.group * kept + 1));
 }
 

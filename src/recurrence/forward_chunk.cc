@@ -77,6 +77,7 @@ void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outp
     if (p.spec.decay == Decay::kDiag) prefetch_rows(p.in.g, span, c.value_head, p.K, prefetcher);
     prefetch_rows(columns_from(p.in.v, c.first), span, c.value_head, c.columns, prefetcher);
     prefetch_rows(columns_from(out.o, c.first), span, c.value_head, c.columns, prefetcher);
+    prefetch_rows(columns_from(p.writes, c.first), span, c.value_head, c.columns, prefetcher);
   }
 }
 
@@ -124,6 +125,7 @@ void run_heads(const Problem& p, const Sequence& sequence, Runs& runs, int64_t l
         core.operands(key, gates, /*decayed_reads=*/false, ops);
         load_values(p, span, c.value_head, c.first, c.columns, gates, d, p.Vp);
         core.forward(ops, simd::padded(c.columns), run.states[i], lds, d, p.Vp, o, p.Vp);
+        if (p.writes) store_rows(d, p.Vp, span, c.value_head, c.columns, columns_from(p.writes, c.first));
         if (out.o) store_rows(o, p.Vp, span, c.value_head, c.columns, columns_from(out.o, c.first));
       }
     }

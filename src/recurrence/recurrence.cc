@@ -41,8 +41,9 @@ void store_shared(const Problem& p, const std::vector<SharedGrads>& parts, const
 void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, const Options& options) {
   const Shape shape = check_inputs("forward", spec, inputs);
   check_outputs("forward", "", spec, shape, outputs);
+  check_writes("forward", spec, shape, options);
   if (options.check_values) check_values("forward", inputs);
-  const Problem problem(spec, inputs, shape);
+  const Problem problem(spec, inputs, shape, options.writes);
   const int threads = options.threads > 0 ? options.threads : default_threads();
   const std::span<const Task> tasks = make_tasks(problem, threads, shape.H);
   if (options.mode == Mode::kChunk && static_cast<int64_t>(tasks.size()) < threads) {
@@ -58,8 +59,9 @@ void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, c
   const Shape shape = check_inputs("backward", spec, inputs);
   check_outputs("backward", "d", spec, shape, upstream);
   check_gradients("backward", spec, shape, inputs, gradients);
+  check_writes("backward", spec, shape, options);
   if (options.check_values) check_values("backward", inputs);
-  const Problem problem(spec, inputs, shape);
+  const Problem problem(spec, inputs, shape, options.writes);
   std::vector<SharedGrads> shared(shape.N * shape.H, SharedGrads(problem));
   const int threads = options.threads > 0 ? options.threads : default_threads();
   const std::span<const Task> tasks = make_tasks(problem, threads, most_backward_heads(problem));
