@@ -116,6 +116,39 @@ TEST_P(Convert, RoundsToTheNearestTiesToEven) {
   check(kBf16, kernels().f32_to_bf16);
 }
 
+// What products take: the same, but for subnormal numbers, which they take for zero.
+TEST_P(Convert, FactorsOfProductsAreRoundedAlike) {
+  std::vector<float> points = turning_points(kBf16);
+  for (const uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fc00000u}) points.push_back(std::bit_cast<float>(bits));
+  const auto count = static_cast<int64_t>(points.size());
+  std::vector<uint16_t> rounded(points.size()), expected(points.size());
+  for (const float scale : {1.0f, 0.37f, -2.0f}) {
+    std::vector<float> scaled = points;
+    for (float& x : scaled) x *= scale;
+    kernels().f32_to_bf16(count, scaled.data(), expected.data());
+    kernels().scaled_to_bf16(count, scale, points.data(), rounded.data());
+    for (size_t i = 0; i < points.size(); ++i) {
+      const bool subnormal = std::abs(points[i]) < std::numeric_limits<float>::min() ||
+                             std::abs(scaled[i]) < std::numeric_limits<float>::min();
+      if (subnormal && (rounded[i] & 0x7fffu) == 0) continue;
+      ASSERT_EQ(rounded[i], expected[i]) << points[i] << " times " << scale;
+    }
+  }
+}
+
+TEST_P(Convert, FactorsOfAnyLengthInPlace) {
+  for (int64_t count = 0; count <= 67; ++count) {
+    std::vector<float> x(static_cast<size_t>(count));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) / 3.0f - 7.5f;
+    std::vector<uint16_t> expected(x.size()), rounded(x.size());
+    kernels().f32_to_bf16(count, x.data(), expected.data());
+    kernels().scaled_to_bf16(count, 1.0f, x.data(), rounded.data());
+    EXPECT_EQ(rounded, expected);
+    kernels().scaled_to_bf16(count, 1.0f, x.data(), x.data());
+    EXPECT_EQ(std::memcmp(x.data(), expected.data(), expected.size() * sizeof(uint16_t)), 0);
+  }
+}
+
 TEST_P(Convert, NanStaysNan) {
   // Payloads in the bits that are dropped as well.
   for (const uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f801000u}) {

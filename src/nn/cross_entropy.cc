@@ -20,17 +20,25 @@ double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_
   for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* row = logits.row(r);
-      if (labels[r] == kIgnoredLabel) {
+      const int32_t label = labels[r];
+      if (label == kIgnoredLabel) {
         std::fill_n(row, vocab, 0.0f);
         loss[r] = 0.0;
-      } else {
-        const float largest = kernels.max(vocab, row), logit = row[labels[r]];
-        const double sum = kernels.exp_sum(vocab, largest, row, row);
-        loss[r] = -log_prob_of(logit, largest, sum);
-        kernels.scale(vocab, static_cast<float>(static_cast<double>(scale) / sum), row);
-        row[labels[r]] -= scale;
+        continue;
       }
-      if (round) simd::kernels().convert.f32_to_bf16(vocab, row, row);
+      const float largest = kernels.max(vocab, row), logit = row[label];
+      const double sum = kernels.exp_sum(vocab, largest, row, row);
+      loss[r] = -log_prob_of(logit, largest, sum);
+      const auto factor = static_cast<float>(static_cast<double>(scale) / sum);
+      const float at_label = factor * row[label] - scale;
+      if (round) {
+        const auto& to_bf16 = simd::kernels().convert.scaled_to_bf16;
+        to_bf16(vocab, factor, row, row);
+        to_bf16(1, 1.0f, &at_label, reinterpret_cast<uint16_t*>(row) + label);
+      } else {
+        kernels.scale(vocab, factor, row);
+        row[label] = at_label;
+      }
     }
   });
   double total = 0.0;

@@ -34,7 +34,7 @@ void copy_row(int64_t n, const float* x, const Factor& y) {
   if (y.wide) {
     std::copy_n(x, n, y.wide);
   } else {
-    simd::kernels().convert.f32_to_bf16(n, x, y.narrow);
+    simd::kernels().convert.scaled_to_bf16(n, 1.0f, x, y.narrow);
   }
 }
 

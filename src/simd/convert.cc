@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "simd/convert.cc"
 #include "hwy/foreach_target.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "hwy/highway.h"
@@ -83,6 +84,18 @@ struct ToBf16 {
   }
 };
 
+HWY_INLINE void store_narrow(Bits h, uint16_t* y) {
+  hn::StoreU(hn::DemoteTo(Half(), hn::BitCast(DI(), h)), Half(), y);  // saturates, but all values fit
+}
+
+struct ScaledToBf16 {
+  float scale;
+  HWY_INLINE void operator()(const float* x, uint16_t* y) const {
+    const auto scaled = hn::Mul(hn::Set(DF(), scale), hn::LoadU(DF(), x));
+    store_narrow(ToBf16()(hn::BitCast(DU(), scaled)), y);
+  }
+};
+
 template <class Convert>
 HWY_INLINE void widen(const uint16_t* x, float* y) {
   const Bits h = hn::PromoteTo(DU(), hn::LoadU(Half(), x));
@@ -91,8 +104,7 @@ HWY_INLINE void widen(const uint16_t* x, float* y) {
 
 template <class Convert>
 HWY_INLINE void narrow(const float* x, uint16_t* y) {
-  const Bits h = Convert()(hn::BitCast(DU(), hn::LoadU(DF(), x)));
-  hn::StoreU(hn::DemoteTo(Half(), hn::BitCast(DI(), h)), Half(), y);  // saturates, but all values fit
+  store_narrow(Convert()(hn::BitCast(DU(), hn::LoadU(DF(), x))), y);
 }
 
 // Calls convert on whole vectors; the last, partial one goes through buffers.
@@ -123,9 +135,44 @@ void f32_to_bf16(int64_t count, const float* x, void* y) {
   for_all(count, x, static_cast<uint16_t*>(y), narrow<ToBf16>);
 }
 
+void scaled_to_bf16(int64_t count, float scale, const float* x, void* y) {
+  for_all(count, x, static_cast<uint16_t*>(y), ScaledToBf16{scale});
+}
+
+// Highway does not know the instruction that rounds 32 floats at once. It takes a quarter of the time.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define DELTANET_AVX512_BF16 1
+
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void scaled_to_bf16_at_once(int64_t count, float scale,
+                                                                                            const float* x, void* y) {
+  constexpr int64_t kFloats = 16;
+  auto* narrow = static_cast<uint16_t*>(y);
+  const __m512 factor = _mm512_set1_ps(scale);
+  int64_t i = 0;
+  for (; i + 2 * kFloats <= count; i += 2 * kFloats) {
+    const __m512 low = _mm512_mul_ps(factor, _mm512_loadu_ps(x + i));
+    const __m512 high = _mm512_mul_ps(factor, _mm512_loadu_ps(x + i + kFloats));
+    _mm512_storeu_si512(narrow + i, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  }
+  while (i < count) {
+    const int64_t rest = std::min(kFloats, count - i);
+    const auto lanes = static_cast<__mmask16>((1u << rest) - 1);
+    const __m512 scaled = _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(lanes, x + i));
+    _mm256_mask_storeu_epi16(narrow + i, lanes, (__m256i)_mm512_cvtneps_pbh(scaled));
+    i += rest;
+  }
+}
+#endif
+
 }  // namespace
 
-void fill_convert(Kernels& table) { table.convert = {f16_to_f32, bf16_to_f32, f32_to_f16, f32_to_bf16}; }
+void fill_convert(Kernels& table) {
+  table.convert = {f16_to_f32, bf16_to_f32, f32_to_f16, f32_to_bf16, scaled_to_bf16};
+#ifdef DELTANET_AVX512_BF16
+  if (__builtin_cpu_supports("avx512bf16")) table.convert.scaled_to_bf16 = scaled_to_bf16_at_once;
+#undef DELTANET_AVX512_BF16
+#endif
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace deltanet::simd

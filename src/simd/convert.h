@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// Conversions between float and the 16-bit formats of checkpoints. Unlike other kernels these take any count and any
-// address, because they read and write files in memory.
+// Conversions between float and the 16-bit formats of checkpoints and products. Unlike other kernels these take any
+// count and any address, because they read and write files in memory.
 
 namespace deltanet::simd {
 
@@ -15,6 +15,9 @@ struct ConvertKernels {
   void (*bf16_to_f32)(int64_t count, const void* x, float* y);
   void (*f32_to_f16)(int64_t count, const float* x, void* y);
   void (*f32_to_bf16)(int64_t count, const float* x, void* y);
+  // scale x in bfloat16, for products: a subnormal number may become zero, which is what the instruction that
+  // multiplies such numbers takes it for.
+  void (*scaled_to_bf16)(int64_t count, float scale, const float* x, void* y);
 };
 
 }  // namespace deltanet::simd
