@@ -109,12 +109,15 @@ HWY_INLINE Vec exp_negative(Vec x) {
   static constexpr float kFit[] = {0.001381454f, 0.008368745f, 0.04166839f, 0.16666521f, 0.49999994f};
   const D d;
   const DI di;
-  const hn::Vec<DI> k = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504f)));
-  const Vec whole = hn::ConvertTo(d, k);
+  // Added to a number, this leaves k + 127 in the last bits of the sum, with k the nearest integer: the exponent of
+  // 2^k.
+  const Vec shift = hn::Set(d, 0x1.8p23f + 127);
+  const Vec shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), shift);
+  const Vec whole = hn::Sub(shifted, shift);
   // log 2 in two parts, the first short enough for an exact product.
   const Vec r = hn::NegMulAdd(whole, hn::Set(d, -2.12194440e-4f), hn::NegMulAdd(whole, hn::Set(d, 0.693359375f), x));
   const Vec p = hn::Add(hn::MulAdd(hn::Mul(r, r), polynomial(kFit, r), r), hn::Set(d, 1.0f));
-  const Vec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(k, hn::Set(di, 127))));
+  const Vec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), hn::Mul(p, power));
 }
 
