@@ -65,6 +65,16 @@ class RowModel : public testing::TestWithParam<Case> {
     }
   }
 
+  // Of every parameter, in the order of parameters().
+  std::vector<std::vector<float>> gradients() const {
+    std::vector<std::vector<float>> list;
+    for (const ParameterInfo& info : model_.parameters()) {
+      const auto gradient = model_.gradient(info.name);
+      list.emplace_back(gradient.begin(), gradient.end());
+    }
+    return list;
+  }
+
   Model model_;
   std::vector<std::vector<int32_t>> sequences_;
 };
@@ -137,20 +147,54 @@ TEST_P(RowModel, PackedSequencesDoNotSeeEachOther) {
   }
 }
 
+// Sequences of one token take the recurrent form. A second token without a target changes nothing.
+TEST_P(RowModel, SequencesOfOneTokenHaveTheGradientsOfLongerOnes) {
+  const std::vector<int32_t> tokens = sequences_[0];
+  std::vector<std::vector<int32_t>> ones, twos;
+  std::vector<int32_t> targets, padded;
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    ones.push_back({tokens[i]});
+    twos.push_back({tokens[i], tokens[0]});
+    targets.push_back(tokens[i + 1]);
+    padded.insert(padded.end(), {tokens[i + 1], -100});
+  }
+  const Packed longer(twos), batch(ones);
+  const double expected = model_.loss_and_gradients(longer.ids, padded, longer.offsets).mean();
+  const std::vector<std::vector<float>> of_longer = gradients();
+  EXPECT_NEAR(model_.loss_and_gradients(batch.ids, targets, batch.offsets).mean(), expected, 1e-5);
+  const std::vector<std::vector<float>> of_ones = gradients();
+  for (std::size_t i = 0; i < of_ones.size(); ++i) {
+    for (std::size_t j = 0; j < of_ones[i].size(); ++j) {
+      ASSERT_NEAR(of_ones[i][j], of_longer[i][j], 1e-5) << model_.parameters()[i].name;
+    }
+  }
+}
+
+// The buffers of training serve inference as well.
+TEST_P(RowModel, GivesTheSameLogitsAfterTraining) {
+  const auto vocab = static_cast<std::size_t>(model_.vocab_size());
+  const Packed batch(sequences_);
+  std::vector<float> before(batch.ids.size() * vocab), after(before.size()), step(vocab), again(vocab);
+  const auto run = [&](std::vector<float>& logits, std::vector<float>& next) {
+    model_.logits(batch.ids, batch.offsets, logits.data());
+    Session session = model_.start();
+    session.read({{sequences_[0]}}, next.data());
+    session.read({{std::vector<int32_t>{7}}}, next.data());
+  };
+  run(before, step);
+  model_.loss_and_gradients(batch.ids, batch.next(), batch.offsets);
+  run(after, again);
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(again, step);
+}
+
 TEST_P(RowModel, RecomputedGradientsAreTheSame) {
   const Packed batch(sequences_);
   model_.loss_and_gradients(batch.ids, batch.next(), batch.offsets, false);
-  std::vector<std::vector<float>> kept;
-  for (const ParameterInfo& info : model_.parameters()) {
-    const auto gradient = model_.gradient(info.name);
-    kept.emplace_back(gradient.begin(), gradient.end());
-  }
+  const std::vector<std::vector<float>> kept = gradients();
   model_.loss_and_gradients(batch.ids, batch.next(), batch.offsets, true);
-  std::size_t i = 0;
-  for (const ParameterInfo& info : model_.parameters()) {
-    const auto gradient = model_.gradient(info.name);
-    EXPECT_EQ(std::vector<float>(gradient.begin(), gradient.end()), kept[i++]) << info.name;
-  }
+  const std::vector<std::vector<float>> recomputed = gradients();
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(recomputed[i], kept[i]) << model_.parameters()[i].name;
 }
 
 // Products of bfloat16 give nearly the gradients that float32 gives with the same weights.
