@@ -145,7 +145,7 @@ TEST_P(Convert, FactorsOfAnyLengthInPlace) {
     kernels().scaled_to_bf16(count, 1.0f, x.data(), rounded.data());
     EXPECT_EQ(rounded, expected);
     kernels().scaled_to_bf16(count, 1.0f, x.data(), x.data());
-    EXPECT_EQ(std::memcmp(x.data(), expected.data(), expected.size() * sizeof(uint16_t)), 0);
+    EXPECT_TRUE(count == 0 || std::memcmp(x.data(), expected.data(), expected.size() * sizeof(uint16_t)) == 0);
   }
 }
 

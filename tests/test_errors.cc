@@ -296,6 +296,12 @@ TEST(Errors, NameWritesThatCannotBeHandedOn) {
   call.options.mode = Mode::kRecurrent;
   expect_refused("expected chunk mode");
   call.options.mode = Mode::kChunk;
+  call.options.check_values = true;
+  memory[0] = kNan;
+  const std::string unset =
+      error_of([&] { backward(call.spec, call.inputs, call.upstream, call.gradients, call.options); });
+  EXPECT_EQ(unset.find("[backward] writes: value at [0,0,0,0] is nan"), 0U) << unset;
+  EXPECT_TRUE(call.wrote_nothing());
   const Spec offline = find_row("mamba2").spec;
   const Arrays arrays = random_inputs(offline, shape, 1);
   const std::string error = error_of([&] { forward_arrays(offline, arrays, call.options); });

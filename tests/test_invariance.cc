@@ -25,6 +25,15 @@ bool same_bits(const Arrays& x, const Arrays& y) {
   return x.size() == y.size();
 }
 
+// The gradients with the writes of a forward pass before them.
+Arrays handed_gradients(const Spec& spec, const Shape& shape, const Arrays& inputs, const Arrays& upstream,
+                        int threads) {
+  KeptWrites writes(shape);
+  const Options options{.threads = threads, .writes = writes.view()};
+  forward_arrays(spec, inputs, options);
+  return backward_arrays(spec, inputs, upstream, options);
+}
+
 void unpack(Problem& problem) {
   problem.cu_seqlens.clear();
   problem.shape.N = problem.shape.B;
@@ -89,6 +98,9 @@ RC_GTEST_PROP(Threads, GiveTheSameBits, ()) {
   }
   const Arrays one = backward_arrays(problem.spec, inputs, upstream, options_of(Mode::kChunk, 1));
   RC_ASSERT(same_bits(backward_arrays(problem.spec, inputs, upstream, options_of(Mode::kChunk, 2)), one));
+  if (problem.spec.solve == Solve::kOffline) return;
+  const Arrays handed = handed_gradients(problem.spec, problem.shape, inputs, upstream, 1);
+  RC_ASSERT(same_bits(handed_gradients(problem.spec, problem.shape, inputs, upstream, 2), handed));
 }
 
 // ---- strides
@@ -184,13 +196,22 @@ RC_GTEST_PROP(Strides, GiveTheSameBits, ()) {
       RC_ASSERT(tensor.written() == dense.at(name).data.size());
     }
   }
-  backward(problem.spec, inputs, strided_views<Outputs>(weights, output_args(), "d"),
-           strided_views<Inputs>(gradients, input_args()), options_of(Mode::kChunk));
-  const Arrays dense = backward_arrays(problem.spec, arrays, upstream, options_of(Mode::kChunk));
-  for (auto& [name, tensor] : gradients) {
-    RC_ASSERT(test::same_bits(tensor.read(), dense.at(name)));
-    RC_ASSERT(tensor.written() == dense.at(name).data.size());
-  }
+  const auto expect_gradients = [&](const Options& options, const Arrays& dense) {
+    backward(problem.spec, inputs, strided_views<Outputs>(weights, output_args(), "d"),
+             strided_views<Inputs>(gradients, input_args()), options);
+    for (auto& [name, tensor] : gradients) {
+      RC_ASSERT(test::same_bits(tensor.read(), dense.at(name)));
+      RC_ASSERT(tensor.written() == dense.at(name).data.size());
+    }
+  };
+  expect_gradients(options_of(Mode::kChunk), backward_arrays(problem.spec, arrays, upstream, options_of(Mode::kChunk)));
+  if (problem.spec.solve == Solve::kOffline) return;
+  const Shape& s = problem.shape;
+  Strided writes = any_strided({s.B, s.T, s.U, s.V});
+  const Options handed{.threads = 1, .writes = writes.view};
+  forward(problem.spec, inputs, strided_views<Outputs>(out, output_args()), handed);
+  RC_ASSERT(writes.written() == static_cast<std::size_t>(writes.view.size()));
+  expect_gradients(handed, handed_gradients(problem.spec, s, arrays, upstream, 1));
 }
 
 // ---- outputs
@@ -263,6 +284,9 @@ TEST(Threads, SharingOneWideHeadGivesTheSameBits) {
     const Arrays inputs = random_inputs(spec, shape, 1), upstream = random_upstream(spec, shape, 2);
     const Options one{.threads = 1};
     const Arrays outputs = forward_arrays(spec, inputs, one), gradients = backward_arrays(spec, inputs, upstream, one);
+    const bool solves = spec.solve != Solve::kOffline;
+    const Arrays handed = solves ? handed_gradients(spec, shape, inputs, upstream, 1) : Arrays();
+    EXPECT_EQ(first_difference(handed, solves ? gradients : Arrays(), 1e-5, kCancelled), "");
     for (const int threads : {2, 3}) {
       const Options several{.threads = threads};
       for (const auto& [key, array] : forward_arrays(spec, inputs, several)) {
@@ -270,6 +294,10 @@ TEST(Threads, SharingOneWideHeadGivesTheSameBits) {
       }
       for (const auto& [key, array] : backward_arrays(spec, inputs, upstream, several)) {
         EXPECT_EQ(array.data, gradients.at(key).data) << name << " d" << key << " on " << threads << " threads";
+      }
+      if (!solves) continue;
+      for (const auto& [key, array] : handed_gradients(spec, shape, inputs, upstream, threads)) {
+        EXPECT_EQ(array.data, handed.at(key).data) << name << " d" << key << " handed, on " << threads << " threads";
       }
     }
   }

@@ -54,8 +54,9 @@ struct Options {
   Mode mode = Mode::kChunk;
   int threads = 0;            // 0: the default of the machine
   bool check_values = false;  // also scan the inputs for NaN, infinities and positive log decays
-  // [B,T,U,V], for rows that erase, in chunk form: forward leaves there the writes that it solves for, and a backward
-  // over the same inputs takes them from there instead of solving again. Absent: nothing is handed on.
+  // [B,T,U,V], for online and DPLR rows in chunk form: forward leaves there the writes that it solves for, and backward
+  // takes them from there instead of solving again. Both must have the same spec and inputs, initial states too; the
+  // memory is no other argument's. Absent: nothing is handed on.
   Tensor writes{};
 };
 

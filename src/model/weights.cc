@@ -150,8 +150,9 @@ void Weights::keep_masters(int threads) {
 void Weights::refresh(int threads) {
   if (!masters_) return;
   if (bf16_) nn::to_bfloat16(masters_, 1, layout_->matrices_size(), bf16_, threads);  // all at once: many are small
+  if (!int8_) return;
   for (const Parameter& parameter : layout_->parameters()) {
-    if (!int8_ || !parameter.is_matrix) continue;
+    if (!parameter.is_matrix) continue;
     const int64_t rows = parameter.shape.front();
     round_rows(parameter.offset, parameter.first_row, rows, parameter.size / rows, masters_ + parameter.offset,
                threads);

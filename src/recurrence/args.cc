@@ -290,18 +290,19 @@ void check_writes(std::string_view operation, const Spec& spec, const Shape& sha
   check_shape(operation, "writes", options.writes, "BTUV", shape);
 }
 
-void check_values(std::string_view operation, const Inputs& inputs) {
-  for (const Arg<Inputs>& arg : kInputArgs) {
-    const Tensor& tensor = inputs.*arg.member;
-    if (!tensor) continue;
-    const bool log_decay = arg.name == "g" || arg.name == "g_atk";
+void check_values(std::string_view operation, const Inputs& inputs, const Tensor& writes) {
+  const auto check = [&](std::string_view name, const Tensor& tensor) {
+    if (!tensor) return;
+    const bool log_decay = name == "g" || name == "g_atk";
     for_each_value(tensor, [&](float value, const std::array<int64_t, 4>& at) {
       if (std::isfinite(value) && !(log_decay && value > 0.0f)) return;
-      fail(operation, arg.name,
+      fail(operation, name,
            "value at " + extents_text(at, tensor.rank) + " is " + std::to_string(value) +
                (log_decay ? "; expected a finite log decay, at most 0" : "; expected a finite number"));
     });
-  }
+  };
+  for (const Arg<Inputs>& arg : kInputArgs) check(arg.name, inputs.*arg.member);
+  check("writes", writes);
 }
 
 }  // namespace deltanet

@@ -17,7 +17,7 @@ void check_gradients(std::string_view operation, const Spec& spec, const Shape& 
                      const Inputs& gradients);
 // Options::writes, if it is there.
 void check_writes(std::string_view operation, const Spec& spec, const Shape& shape, const Options& options);
-// NaN, infinities, positive log decays.
-void check_values(std::string_view operation, const Inputs& inputs);
+// NaN, infinities, positive log decays. `writes`: those that backward is handed, or none.
+void check_values(std::string_view operation, const Inputs& inputs, const Tensor& writes = {});
 
 }  // namespace deltanet

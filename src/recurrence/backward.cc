@@ -113,6 +113,7 @@ class BackwardTask {
   void allocate_records();
   void add_block(int64_t value, int64_t first);
   bool keeps_writes(int64_t segment) const { return !p_.writes && segment + 1 < segments_; }
+  bool loads_values() const { return !p_.writes || p_.write_sets == 2; }
   void load_writes(const KeyHead& head, int64_t segment, int64_t chunk, const ColumnBlock& block, float* d) const;
   void prefetch_writes(const KeyHead& head, const Span& span, ColumnBlock& block);
   void load_state_gradients(KeyHead& head);
@@ -251,7 +252,7 @@ void BackwardTask::load_writes(const KeyHead& head, int64_t segment, int64_t c, 
                                float* d) const {
   const int64_t value_head = head.values[block.value].index;
   const Span span = chunk_span(segment, c);
-  if (!p_.writes || p_.write_sets == 2) {
+  if (loads_values()) {
     load_values(p_, span, value_head, block.first, block.columns, records_[c].gates[block.value], d, block.n());
   }
   if (p_.writes) load_rows(columns_from(p_.writes, block.first), span, value_head, block.columns, d, block.n());
@@ -259,10 +260,11 @@ void BackwardTask::load_writes(const KeyHead& head, int64_t segment, int64_t c, 
 
 // Asks for what load_writes is to load next; for nothing, if the span is empty.
 void BackwardTask::prefetch_writes(const KeyHead& head, const Span& span, ColumnBlock& block) {
+  const int64_t value_head = head.values[block.value].index;
   simd::Prefetcher& prefetcher = block.core.prefetcher();
   prefetcher.clear();
-  prefetch_rows(columns_from(p_.writes ? p_.writes : p_.in.v, block.first), span, head.values[block.value].index,
-                block.columns, prefetcher);
+  if (loads_values()) prefetch_rows(columns_from(p_.in.v, block.first), span, value_head, block.columns, prefetcher);
+  prefetch_rows(columns_from(p_.writes, block.first), span, value_head, block.columns, prefetcher);
 }
 
 // Asks for the writes or values and output gradients that the stream over the columns starts with.
@@ -271,7 +273,8 @@ void BackwardTask::prefetch_columns(const KeyHead& head, int64_t segment, Purpos
   prefetcher_.clear();
   for (const ValueHead& value : head.values) {
     if (needs_writes) {
-      prefetch_rows(p_.writes ? p_.writes : p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
+      if (loads_values()) prefetch_rows(p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
+      prefetch_rows(p_.writes, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
     }
     if (purpose == Purpose::kBackward) {
       prefetch_rows(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V, prefetcher_);

@@ -48,9 +48,9 @@ OperandGrads ChunkCore::make_operand_grads(Arena& arena) const {
 
 // Under a scalar decay the interactions of all value heads share one Gram matrix of reads and writes.
 void ChunkCore::begin_key(const KeyChunk& key) {
-  if (p_.diagonal) return;
+  const int64_t reads = (solves(key) ? 1 : 0) + (key.q ? 1 : 0);
+  if (p_.diagonal || reads == 0) return;
   p_.simd.transpose(kChunk, p_.Kp, key.w, p_.Kp, w_columns_, kChunk);
-  const int64_t reads = key.q ? p_.reads : p_.reads - 1;
   p_.simd.gram({reads * kChunk, kChunk, p_.K, key.eq, p_.Kp, w_columns_, kChunk, gram_, kChunk});
 }
 
@@ -76,7 +76,7 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
     // P and M are computed as whole squares, which the compiler can vectorise; only their lower triangles are read.
     for (int64_t i = 0; i < kChunk * kChunk; ++i) ops.P(p_)[i] = between[i] * gram_q[i];
   }
-  if (!p_.erases) return;
+  if (!solves(key)) return;
   for (int64_t i = 0; i < kChunk; ++i) {
     const int64_t seen = p_.erase_first ? i - 1 : i;  // the last decay that the erase key sees
     ops.read_factor[i] = gates.erase[i] * (seen < 0 ? 1.0f : gamma[seen]);
@@ -103,7 +103,7 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
   diagonal_gammas(gates);
   if (key.q) p_.simd.mul_rows(kChunk, Kp, gamma_rows_, key.q, ops.q(p_));
   std::copy_n(gamma_rows_ + (kChunk - 1) * Kp, Kp, ops.lambda);
-  if (p_.erases) {
+  if (solves(key)) {
     p_.simd.scale_rows(kChunk, Kp, gates.erase, key.e, Kp, erase_, Kp);
     if (p_.erase_first) {
       std::copy_n(erase_, Kp, ops.e());
@@ -113,7 +113,7 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
     }
   }
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    p_.simd.diag_intra({Kp, p_.erase_first, p_.erases ? erase_ : nullptr, key.q, key.w + set * kChunk * Kp,
+    p_.simd.diag_intra({Kp, p_.erase_first, solves(key) ? erase_ : nullptr, key.q, key.w + set * kChunk * Kp,
                         gates.alpha_rows, ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm,
                         ops.w_end + set * kChunk * Kp});
   }

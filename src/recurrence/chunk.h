@@ -73,6 +73,9 @@ class ChunkCore {
                          GateGrads& dgates, KeyGrads& grads);
 
  private:
+  // Whether the operands of the solve are wanted. Without queries only states are, and then not if its result is
+  // handed.
+  bool solves(const KeyChunk& key) const { return p_.erases && (key.q || !p_.writes); }
   void scalar_operands(const KeyChunk& key, const Gates& gates, bool decayed_reads, Operands& ops);
   void diagonal_operands(const KeyChunk& key, const Gates& gates, Operands& ops);
   void scalar_backward(const KeyChunk& key, const Gates& gates, const Operands& ops, OperandGrads& dops,

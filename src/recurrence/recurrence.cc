@@ -60,7 +60,7 @@ void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, c
   check_outputs("backward", "d", spec, shape, upstream);
   check_gradients("backward", spec, shape, inputs, gradients);
   check_writes("backward", spec, shape, options);
-  if (options.check_values) check_values("backward", inputs);
+  if (options.check_values) check_values("backward", inputs, options.writes);
   const Problem problem(spec, inputs, shape, options.writes);
   std::vector<SharedGrads> shared(shape.N * shape.H, SharedGrads(problem));
   const int threads = options.threads > 0 ? options.threads : default_threads();

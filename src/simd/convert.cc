@@ -1,5 +1,5 @@
-// Conversions between float and the 16-bit formats, in integer arithmetic: Highway's own are not rounded alike on all
-// targets.
+// Conversions between float and the 16-bit formats, in integer arithmetic where all targets must round alike:
+// Highway's own do not.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/convert.cc"
 #include "hwy/foreach_target.h"

@@ -8,8 +8,8 @@
 namespace deltanet::simd {
 
 // x and y: [count]; the 16-bit side is given as bytes in the machine's order. Rounding is to the nearest, ties to even;
-// what is too large becomes infinite; NaN stays NaN with its sign and the upper bits of its payload. The results have
-// the same bits on all SIMD targets. Conversions to 16 bits may be in place, y == x.
+// what is too large becomes infinite; NaN stays NaN with its sign and the upper bits of its payload. But for
+// scaled_to_bf16, the results have the same bits on all SIMD targets. Conversions to 16 bits may be in place, y == x.
 struct ConvertKernels {
   void (*f16_to_f32)(int64_t count, const void* x, float* y);
   void (*bf16_to_f32)(int64_t count, const void* x, float* y);
