@@ -87,6 +87,36 @@ TEST_P(EveryTrainableType, LearnsABatch) {
 INSTANTIATE_TEST_SUITE_P(Types, EveryTrainableType, testing::Values(WeightType::kFloat32, WeightType::kBfloat16),
                          [](const auto& test) { return test.param == WeightType::kFloat32 ? "f32" : "bf16"; });
 
+// Two threads take two sequences each: 512 tokens, the fewest that are shared out.
+TEST(Optimizer, SequencesSharedOutOverThreads) {
+  std::vector<std::vector<int32_t>> sequences(4);
+  for (int n = 0; n < 4; ++n) {
+    for (int i = 0; i < (n == 1 ? 300 : n == 2 ? 212 : 256); ++i) sequences[n].push_back((i * 7 + n * i * i) % 40);
+  }
+  const Packed packed(sequences);
+  Model alone = new_model(), together = Model::from_config(kConfig, 1, {.threads = 2});
+  Optimizer of_alone(alone), of_together(together);
+  for (const bool recompute : {false, false, true}) {
+    const TrainStepOptions options{.lr = 1e-3, .recompute = recompute};
+    const TrainStepResult want = of_alone.step(packed.ids, packed.next(), packed.offsets, options);
+    const TrainStepResult got = of_together.step(packed.ids, packed.next(), packed.offsets, options);
+    EXPECT_NEAR(got.loss, want.loss, 1e-5 * want.loss);
+    EXPECT_NEAR(got.grad_norm, want.grad_norm, 1e-5 * want.grad_norm);
+  }
+  const std::vector<float> got = all_values(together), want = all_values(alone);
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-4) << i;
+
+  std::vector<int32_t> targets = packed.next();
+  targets[777] = 40;
+  try {
+    of_together.step(packed.ids, targets, packed.offsets, {});
+    FAIL() << "a target outside of the vocabulary was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("777"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(all_values(together), got);
+}
+
 TEST(Optimizer, GoesOnAfterAFile) {
   const TemporaryDirectory folder;
   Model model = new_model();

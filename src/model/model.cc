@@ -104,8 +104,7 @@ LossSum Model::loss_and_gradients(std::span<const int32_t> ids, std::span<const 
   return impl_->loss_and_gradients(ids, targets, offsets, recompute);
 }
 
-LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                                        std::span<const int64_t> offsets, bool recompute) {
+int64_t Model::Impl::begin_gradients(std::span<const int32_t> targets) {
   if (weights->type() == WeightType::kInt8) {
     throw Error("[model] gradients: the weights are int8; load the model with f32 or bf16 weights");
   }
@@ -113,9 +112,14 @@ LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<
   if (count == 0) throw Error("[model] targets: all are -100; expected at least one token to predict");
   dmatrices.resize(static_cast<std::size_t>(layout->matrices_size()));
   dvectors.resize(static_cast<std::size_t>(layout->vectors_size()));
-  const double sum = language_model.loss_and_gradients(
-      ids, targets, offsets, 1.0f / static_cast<float>(count), recompute ? Keep::kRecompute : Keep::kAll,
-      {.matrices = dmatrices.data(), .vectors = dvectors.data(), .add = false});
+  return count;
+}
+
+LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                        std::span<const int64_t> offsets, bool recompute) {
+  const int64_t count = begin_gradients(targets);
+  const double sum = language_model.loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count),
+                                                       recompute ? Keep::kRecompute : Keep::kAll, gradients());
   return {sum, count};
 }
 

@@ -30,6 +30,9 @@ struct Model::Impl {
     throw Error("[model] parameter: given \"" + std::string(name) + "\"; expected one of the names in parameters()");
   }
 
+  // Makes room for gradients and returns the number of targets. Throws Error if there is none, or no gradient.
+  int64_t begin_gradients(std::span<const int32_t> targets);
+  Gradients gradients() { return {.matrices = dmatrices.data(), .vectors = dvectors.data(), .add = false}; }
   // Of the mean loss, to dmatrices and dvectors.
   LossSum loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                              std::span<const int64_t> offsets, bool recompute);

@@ -13,20 +13,20 @@ constexpr int64_t kMostForThreads = int64_t{1} << 28;  // floats that sharing ou
 
 int64_t parameters(const Layout& layout) { return layout.matrices_size() + layout.vectors_size(); }
 
+}  // namespace
+
 // Depends on nothing that changes from run to run, such as free memory: a run must resume with the same sums.
-bool shares_out(const Layout& layout, int threads, int64_t sequences, int64_t length) {
+bool BatchModel::shares_out(const Layout& layout, int threads, int64_t sequences, int64_t rows) {
   const int64_t vocab = layout.head().out;
   const int64_t logits = nn::VocabularyLoss::block_rows(vocab) * vocab;
-  return threads > 1 && sequences % threads == 0 && sequences / threads * length >= kFewestRows &&
+  return threads > 1 && sequences % threads == 0 && rows / threads >= kFewestRows &&
          (threads - 1) * (parameters(layout) + logits) <= kMostForThreads;
 }
-
-}  // namespace
 
 BatchModel::BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length,
                        Keep keep, bool whole)
     : threads_(threads > 0 ? threads : default_threads()), keep_(keep) {
-  const bool apart = !whole && shares_out(weights->layout(), threads_, sequences, length);
+  const bool apart = !whole && shares_out(weights->layout(), threads_, sequences, sequences * length);
   const int64_t models = apart ? threads_ : 1;
   for (int64_t i = 0; i < models; ++i) {
     models_.push_back(std::make_unique<LanguageModel>(weights, apart ? 1 : threads_));

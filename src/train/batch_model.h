@@ -22,6 +22,9 @@ class BatchModel {
   BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length, Keep keep,
              bool whole = false);
 
+  // Whether the sequences of a batch of so many rows are shared out over the threads.
+  static bool shares_out(const Layout& layout, int threads, int64_t sequences, int64_t rows);
+
   // As those of LanguageModel.
   double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
   double loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,

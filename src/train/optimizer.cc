@@ -7,10 +7,12 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/parallel.h"
 #include "deltanet/error.h"
 #include "model/model_impl.h"
 #include "model/safetensors.h"
 #include "train/adamw.h"
+#include "train/batch_model.h"
 
 namespace deltanet {
 namespace {
@@ -50,9 +52,34 @@ struct Optimizer::Impl {
              {"vectors.v", &vectors.v()}}};
   }
 
+  // As Model::loss_and_gradients, with the sequences shared out over the threads where that pays.
+  LossSum loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                             std::span<const int64_t> offsets, bool recompute);
+
   Model::Impl& model;
   AdamW matrices, vectors;
+  std::unique_ptr<BatchModel> shared;  // null until a batch is shared out
+  Keep shared_keep = Keep::kAll;
 };
+
+LossSum Optimizer::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                            std::span<const int64_t> offsets, bool recompute) {
+  const int threads = model.threads > 0 ? model.threads : default_threads();
+  const auto rows = static_cast<int64_t>(ids.size()), sequences = static_cast<int64_t>(offsets.size()) - 1;
+  if (sequences < 1 || !BatchModel::shares_out(*model.layout, threads, sequences, rows)) {
+    return model.loss_and_gradients(ids, targets, offsets, recompute);
+  }
+  model.language_model.check_batch(ids, targets, offsets);  // before memory is taken for it
+  const int64_t count = model.begin_gradients(targets);
+  const Keep keep = recompute ? Keep::kRecompute : Keep::kAll;
+  if (!shared || shared_keep != keep) {
+    shared = std::make_unique<BatchModel>(model.weights, threads, sequences, (rows + sequences - 1) / sequences, keep);
+    shared_keep = keep;
+  }
+  const double sum =
+      shared->loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count), model.gradients());
+  return {sum, count};
+}
 
 Optimizer::Optimizer(Model& model) {
   if (model.weight_type() == WeightType::kInt8) {
@@ -72,7 +99,7 @@ TrainStepResult Optimizer::step(std::span<const int32_t> ids, std::span<const in
                                 std::span<const int64_t> offsets, const TrainStepOptions& options) {
   check(options);
   Model::Impl& model = impl_->model;
-  const LossSum sum = model.loss_and_gradients(ids, targets, offsets, options.recompute);
+  const LossSum sum = impl_->loss_and_gradients(ids, targets, offsets, options.recompute);
   TrainStepResult result{.loss = sum.mean()};
   const int threads = model.threads;
   const auto norm_of = [&](const std::vector<float>& values) {
