@@ -48,33 +48,67 @@ std::vector<float> numbers(int64_t count) {
 }
 
 struct Products {
-  std::vector<float> y = std::vector<float>(kRows * kOut), dx = std::vector<float>(kRows * kIn);
-  std::vector<float> dw = std::vector<float>(kOut * kIn);
+  std::vector<float> y, dx, dw = std::vector<float>(kOut * kIn);
   bool operator==(const Products&) const = default;
 };
 
-Products products(const Weight& weight, const std::vector<float>& x, const std::vector<float>& dy) {
+struct Call {
+  Weight weight;
+  int64_t in, out;  // row distances of x and dx, and of y and dy
+  int threads;
+};
+
+Products products(const Call& call, const std::vector<float>& x, const std::vector<float>& dy) {
+  const auto [weight, in, out, threads] = call;
   Products p;
-  linear({x.data(), kIn}, kRows, weight, nullptr, p.y.data(), kOut, false, 1);
-  linear_backward_input({dy.data(), kOut}, kRows, weight, p.dx.data(), kIn, false, 1);
-  linear_backward_weight({dy.data(), kOut}, {x.data(), kIn}, kRows, weight.type, p.dw.data(), true, kOut, kIn, nullptr,
-                         1);
+  p.y.resize(static_cast<std::size_t>(kRows * out));
+  p.dx.resize(static_cast<std::size_t>(kRows * in));
+  linear({x.data(), in}, kRows, weight, nullptr, p.y.data(), out, false, threads);
+  if (weight.type == WeightType::kInt8) return p;
+  linear_backward_input({dy.data(), out}, kRows, weight, p.dx.data(), in, false, threads);
+  linear_backward_weight({dy.data(), out}, {x.data(), in}, kRows, weight.type, p.dw.data(), true, kOut, kIn, nullptr,
+                         threads);
   return p;
 }
 
+void expect_undisturbed(const Call& call) {
+  const std::vector<float> x = numbers(kRows * call.in), dy = numbers(kRows * call.out);
+  const Products expected = products(call, x, dy);
+  received = 0;
+  const Interruptions signals;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(700);
+  while (std::chrono::steady_clock::now() < end) ASSERT_TRUE(products(call, x, dy) == expected);
+  EXPECT_GT(received, 300);
+}
+
 TEST(LinearSignals, ProductsAreNotDisturbed) {
-  const std::vector<float> wide = numbers(kOut * kIn), x = numbers(kRows * kIn), dy = numbers(kRows * kOut);
+  const std::vector<float> wide = numbers(kOut * kIn);
   std::vector<uint16_t> narrow(wide.size());
   to_bfloat16(wide.data(), kOut, kIn, narrow.data(), 1);
+  std::vector<int8_t> levels(wide.size());
+  std::vector<float> scales(kOut);
+  to_int8(wide.data(), kOut, kIn, levels.data(), scales.data(), 1);
   for (const Weight& weight : {Weight{WeightType::kFloat32, wide.data(), nullptr, kOut, kIn},
-                               Weight{WeightType::kBfloat16, narrow.data(), nullptr, kOut, kIn}}) {
-    const Products expected = products(weight, x, dy);
-    received = 0;
-    const Interruptions signals;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-    while (std::chrono::steady_clock::now() < end) ASSERT_TRUE(products(weight, x, dy) == expected);
-    EXPECT_GT(received, 1000);
+                               Weight{WeightType::kBfloat16, narrow.data(), nullptr, kOut, kIn},
+                               Weight{WeightType::kInt8, levels.data(), scales.data(), kOut, kIn}}) {
+    for (const int threads : {1, 2}) {
+      // Dense, and as in models: oneDNN has different code for the two.
+      expect_undisturbed({weight, kIn, kOut, threads});
+      expect_undisturbed({weight, wide_ld(kIn), wide_ld(kOut), threads});
+    }
   }
+}
+
+// Signals wait for the end of a product at most.
+TEST(LinearSignals, ArriveAfterwards) {
+  const std::vector<float> w = numbers(kOut * kIn), x = numbers(kRows * wide_ld(kIn));
+  std::vector<float> y(kRows * wide_ld(kOut));
+  const Weight weight{WeightType::kFloat32, w.data(), nullptr, kOut, kIn};
+  sigset_t before, after;
+  pthread_sigmask(SIG_BLOCK, nullptr, &before);
+  linear({x.data(), wide_ld(kIn)}, kRows, weight, nullptr, y.data(), wide_ld(kOut), false, 2);
+  pthread_sigmask(SIG_BLOCK, nullptr, &after);
+  for (int number = 1; number < NSIG; ++number) EXPECT_EQ(sigismember(&after, number), sigismember(&before, number));
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 #include <array>
 #include <cstddef>
 #include <dnnl.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "base/arena.h"
 #include "base/parallel.h"
+#include "base/signals.h"
 #include "deltanet/error.h"
 
 namespace deltanet::nn {
@@ -75,7 +78,7 @@ dnnl::matmul::primitive_desc describe(const Key& k) {
 // A primitive with the memory objects of its arguments.
 class Plan {
  public:
-  explicit Plan(const Key& k) : Plan(describe(k), k.bias) {}
+  explicit Plan(const Key& k) : Plan(describe(k), k.bias, k.threads) {}
 
   void execute(const Matmul& p) {
     thread_local Arena scratchpads;
@@ -86,6 +89,8 @@ class Plan {
     set(2, DNNL_ARG_DST, p.c);
     set(3, DNNL_ARG_SCRATCHPAD, scratchpads.take(scratchpad_floats_));
     if (p.bias) set(4, DNNL_ARG_BIAS, const_cast<float*>(p.bias));
+    std::optional<SignalsWait> wait;
+    if (is_gemm_) wait.emplace(threads_);
     dnnl_stream_t stream = context().stream.get();
     // Not by the C++ wrapper, which would build a list of the arguments on the heap.
     dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream, p.bias ? 5 : 4, arguments_.data()),
@@ -96,8 +101,10 @@ class Plan {
   uint64_t last_use = 0;
 
  private:
-  Plan(const dnnl::matmul::primitive_desc& made, bool bias)
+  Plan(const dnnl::matmul::primitive_desc& made, bool bias, int threads)
       : primitive_(made),
+        threads_(threads),
+        is_gemm_(std::string_view(made.impl_info_str()).starts_with("gemm")),
         memories_{empty(made.src_desc()), empty(made.weights_desc()), empty(made.dst_desc()),
                   empty(made.scratchpad_desc()), bias ? empty(made.bias_desc()) : memory()},
         scratchpad_floats_(static_cast<int64_t>(made.scratchpad_desc().get_size() / sizeof(float)) + 1) {}
@@ -110,6 +117,10 @@ class Plan {
   }
 
   dnnl::matmul primitive_;
+  int threads_;
+  // oneDNN's older code for products, which it takes for matrices that are not dense. In version 2.6, for float32, it
+  // points the stack register into the heap.
+  bool is_gemm_;
   std::array<memory, 5> memories_;
   std::array<dnnl_exec_arg_t, 5> arguments_{};
   int64_t scratchpad_floats_;
@@ -136,8 +147,6 @@ Plan& plan_of(const Key& key) {
 }
 
 void multiply(const Matmul& p, int threads) {
-  // Never oneDNN's sgemm: version 2.6 points the stack register into the heap while it runs, and a signal that arrives
-  // then writes its frame over other memory.
   plan_of({p.type, threads, p.a_transposed, p.b_transposed, p.bias != nullptr, p.add, p.m, p.n, p.depth, p.lda, p.ldb,
            p.ldc})
       .execute(p);
