@@ -8,9 +8,6 @@ function(deltanet_need found library package)
   endif()
 endfunction()
 
-find_package(dnnl CONFIG QUIET)
-deltanet_need(dnnl_FOUND oneDNN libdnnl-dev)
-
 # name: target deltanet::<name>; header and library to look for; Debian package
 function(deltanet_system_library name header library package)
   if(TARGET deltanet::${name})
@@ -29,6 +26,8 @@ function(deltanet_system_library name header library package)
     INTERFACE_INCLUDE_DIRECTORIES "${DELTANET_${name}_INCLUDE}")
 endfunction()
 
+# Not by oneDNN's own CMake package: where it was built for GPUs too, as Debian's is, that one asks for OpenCL's headers.
+deltanet_system_library(dnnl oneapi/dnnl/dnnl.hpp dnnl libdnnl-dev)
 deltanet_system_library(sentencepiece sentencepiece_processor.h sentencepiece libsentencepiece-dev)
 deltanet_system_library(pcre2 pcre2.h pcre2-8 libpcre2-dev)
 deltanet_system_library(utf8proc utf8proc.h utf8proc libutf8proc-dev)
