@@ -1,5 +1,5 @@
 // The products of linear layers against float64: every weight type, few and many rows, odd sizes, row distances larger
-// than the rows, one and two threads, and the kernels for few rows on every SIMD target. Gaps between rows hold NaN.
+// than the rows, one and two threads, every SIMD target. Gaps between rows hold NaN.
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "base/parallel.h"
 #include "deltanet/error.h"
 #include "nn/linear.h"
+#include "nn/matmul.h"
 #include "nn/quantize.h"
 #include "simd/bandwidth.h"
 #include "simd/kernels.h"
@@ -274,7 +275,79 @@ TEST_P(Targets, ManyRowsEqualReference) {
   }
 }
 
+// Several blocks of columns and of the depth, the last ones short, and depths that are odd.
+TEST_P(Targets, BlocksEqualReference) {
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
+    ASSERT_NO_FATAL_FAILURE(check_forward(type, 19, 600, 1087, {true, true, 2}));
+    ASSERT_NO_FATAL_FAILURE(check_forward(type, 13, 290, 2100, {false, true, 1}));
+    ASSERT_NO_FATAL_FAILURE(check_backward_input(type, 19, 1089, 601, {true, true, 2}));
+    ASSERT_NO_FATAL_FAILURE(check_backward_input(type, 13, 2100, 290, {false, true, 1}));
+  }
+}
+
 // Neither the other rows nor the threads change what is added in which order.
+TEST_P(Targets, ManyRowsKeepTheirBits) {
+  constexpr int64_t kOut = 601, kIn = 1300, kAll = 71, kFirst = 5, kSome = 37;
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
+    if (type == WeightType::kBfloat16 && (!rounds_activations(type) || !simd::kernels().panels.pairs)) continue;
+    const Stored w(type, kOut, kIn, 1);
+    const Matrix x(kAll, kIn, 2);
+    Matrix together(kAll, kOut, 3), some(kSome, kOut, 4);
+    linear({x.data.data(), x.ld}, kAll, w.weight, nullptr, together.data.data(), together.ld, false, 3);
+    linear({x.data.data() + kFirst * x.ld, x.ld}, kSome, w.weight, nullptr, some.data.data(), some.ld, false, 1);
+    for (int64_t r = 0; r < kSome; ++r) {
+      for (int64_t o = 0; o < kOut; ++o) ASSERT_EQ(some(r, o), together(kFirst + r, o)) << name_of(type);
+    }
+  }
+}
+
+// What is not finite reaches only the results that it is a term of, also where it lies behind a half pair.
+TEST_P(Targets, NaNsStayInTheirRowAndColumn) {
+  constexpr int64_t kOut = 70, kRowOfNaN = 16, kColumnOfNaN = 37, kAll = 40;
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
+    for (const int64_t in : {127, 128, 131}) {
+      Stored w(type, kOut, in, 1);
+      for (int64_t i = 0; i < in; ++i) {
+        const auto at = static_cast<std::size_t>(kColumnOfNaN * in + i);
+        w.wide[at] = kNaN;
+        if (type == WeightType::kBfloat16) w.narrow[at] = 0x7fc0;
+      }
+      Matrix x(kAll, in, 2), y(kAll, kOut, 3);
+      for (int64_t i = 0; i < in; ++i) x.at(kRowOfNaN, i) = kNaN;
+      linear({x.data.data(), x.ld}, kAll, w.weight, nullptr, y.data.data(), y.ld, false, 2);
+      for (int64_t r = 0; r < kAll; ++r) {
+        for (int64_t o = 0; o < kOut; ++o) {
+          ASSERT_EQ(std::isnan(y(r, o)), r == kRowOfNaN || o == kColumnOfNaN) << name_of(type) << " " << r << "," << o;
+        }
+      }
+    }
+  }
+}
+
+// Columns of B that end with half a pair, and NaN behind it.
+TEST_P(Targets, GapsBetweenColumnsAreNotRead) {
+  constexpr int64_t m = 20, n = 40, depth = 127, ld = 128;
+  constexpr uint16_t kOne = 0x3f80, kNarrowNaN = 0x7fc0;
+  if (!rounds_activations(WeightType::kBfloat16)) GTEST_SKIP() << "this CPU does not multiply pairs of bfloat16";
+  std::vector<uint16_t> a(m * ld, kNarrowNaN), b(n * ld, kNarrowNaN);
+  for (int64_t i = 0; i < m; ++i) std::fill_n(a.data() + i * ld, depth, kOne);
+  for (int64_t i = 0; i < n; ++i) std::fill_n(b.data() + i * ld, depth, kOne);
+  std::vector<float> c(m * n, kNaN);
+  matmul({.type = WeightType::kBfloat16,
+          .m = m,
+          .n = n,
+          .depth = depth,
+          .a = a.data(),
+          .lda = ld,
+          .b = b.data(),
+          .ldb = ld,
+          .b_transposed = true,
+          .c = c.data(),
+          .ldc = n},
+         1);
+  EXPECT_EQ(c, std::vector<float>(m * n, depth));
+}
+
 TEST_P(Targets, FewRowsKeepTheirBits) {
   constexpr int64_t kOut = 301, kIn = 777, kAll = 3;
   for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {

@@ -16,7 +16,7 @@
 #include "deltanet/error.h"
 #include "deltanet/model.h"
 #include "model/language_model.h"
-#include "nn/linear.h"
+#include "nn/onednn.h"
 #include "simd/bandwidth.h"
 
 namespace deltanet::cli {
@@ -135,8 +135,17 @@ class ModelBench {
     constexpr int kProducts = 8;
     const auto product = [&] {
       for (int i = 0; i < kProducts; ++i) {
-        nn::linear({x.data(), at.in}, settings_.tokens, weights_->matrix(at), nullptr, y.data(), at.out, false,
-                   threads_);
+        nn::onednn_matmul({.m = settings_.tokens,
+                           .n = at.out,
+                           .depth = at.in,
+                           .a = x.data(),
+                           .lda = at.in,
+                           .b = weights_->matrix(at).data,
+                           .ldb = at.in,
+                           .b_transposed = true,
+                           .c = y.data(),
+                           .ldc = at.out},
+                          threads_);
       }
     };
     const auto pass = [&] {
@@ -151,7 +160,8 @@ class ModelBench {
     const double layer_rate = product_flops / median(seconds[0]) * 1e-9;
     std::vector<double> share = ratios(seconds[0], seconds[1]);
     for (double& value : share) value *= prefill_flops(*layout_, settings_.tokens) / product_flops;
-    add({"layer_gflops", fmt::format("largest product of a layer, {} x {} x {}", settings_.tokens, at.out, at.in),
+    add({"layer_gflops",
+         fmt::format("oneDNN on the largest product of a layer, {} x {} x {}", settings_.tokens, at.out, at.in),
          layer_rate, "GFLOP/s"});
     add({"prefill_gflops", fmt::format("prefill of {} tokens", settings_.tokens), rate, "GFLOP/s"});
     add({"prefill_tokens_per_second", "", static_cast<double>(settings_.tokens) / median(seconds[1]), "tokens/s"});

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -16,6 +17,7 @@
 #include "cli/terminal.h"
 #include "deltanet/error.h"
 #include "nn/linear.h"
+#include "nn/onednn.h"
 #include "train/adamw.h"
 #include "train/batch_model.h"
 
@@ -51,6 +53,47 @@ double step_flops(const Layout& layout, int64_t batch, int64_t length) {
     recurrence += training_flops(config.spec, recurrence_shape(config, layer.recurrence, length, 1)).value_or(0);
   }
   return static_cast<double>(batch) * (6 * matrices * static_cast<double>(length) + recurrence);
+}
+
+// Seconds of y = x W^T, dx = dy W and dW = dy^T x by oneDNN, with factors that need no rounding, as most of a model's.
+// Each with dense rows or with the model's row distances, whichever suits oneDNN better.
+double onednn_seconds(WeightType given, int64_t rows, int64_t out, int64_t in, int threads) {
+  const bool narrow = given == WeightType::kBfloat16 && nn::matmul_is_fast(given);
+  const auto size = [](int64_t count, int64_t n) { return static_cast<std::size_t>(count * nn::wide_ld(n)); };
+  // As floats or as pairs of bfloat16 numbers these are finite and not zero.
+  std::vector<float> x(size(rows, in), 0.5f), dy(size(rows, out), 0.5f), w(size(out, in), 0.5f);
+  std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
+  nn::Matmul forward, input, weight;
+  for (nn::Matmul* product : {&forward, &input, &weight}) {
+    product->type = narrow ? WeightType::kBfloat16 : WeightType::kFloat32;
+  }
+  double best[3];
+  std::fill_n(best, 3, std::numeric_limits<double>::infinity());
+  for (const bool dense : {true, false}) {
+    const auto ld = [&](int64_t n) { return dense ? n : nn::wide_ld(n); };
+    const auto factor_ld = [&](int64_t n) { return dense ? n : narrow ? nn::narrow_ld(n) : nn::wide_ld(n); };
+    forward.m = input.m = weight.depth = rows;
+    forward.n = input.depth = weight.m = out;
+    forward.depth = input.n = weight.n = in;
+    forward.a = weight.b = x.data();
+    forward.lda = weight.ldb = factor_ld(in);
+    forward.b = input.b = w.data();
+    forward.ldb = input.ldb = in;
+    forward.b_transposed = weight.a_transposed = true;
+    input.a = weight.a = dy.data();
+    input.lda = weight.lda = factor_ld(out);
+    forward.c = y.data(), forward.ldc = ld(out);
+    input.c = dx.data(), input.ldc = ld(in);
+    weight.c = dw.data(), weight.ldc = in;
+    int i = 0;
+    for (const nn::Matmul* product : {&forward, &input, &weight}) {
+      const auto run = [&] { nn::onednn_matmul(*product, threads); };
+      run();
+      best[i] = std::min(best[i], seconds_of(run));
+      ++i;
+    }
+  }
+  return best[0] + best[1] + best[2];
 }
 
 // One model in training: everything a step touches.
@@ -89,7 +132,8 @@ class Subject {
     loss_ = loss / static_cast<double>(ids_.size());
   }
 
-  // Forward and both gradients of every product of a layer and of the head, each on all tokens.
+  // What oneDNN takes for forward and both gradients of every product of a layer and of the head, on all tokens:
+  // seconds and operations.
   std::pair<double, double> products() const {
     const int64_t rows = static_cast<int64_t>(ids_.size());
     const LayerLayout& layer = layout_->layers().front();
@@ -98,31 +142,9 @@ class Subject {
       // The head runs once, a layer's products as often as there are layers; long rows in blocks as the loss does.
       const bool is_head = at.offset == layout_->head().offset;
       const int64_t block = is_head ? std::min(rows, nn::VocabularyLoss::block_rows(at.out)) : rows;
-      const int64_t ldx = nn::wide_ld(at.in), ldy = nn::wide_ld(at.out);
-      std::vector<float> x(static_cast<std::size_t>(block * ldx), 0.5f), y(static_cast<std::size_t>(block * ldy), 0.5f);
-      std::vector<float> dy, dx(x.size()), dw(static_cast<std::size_t>(at.out * at.in));
-      const nn::Weight weight = weights_->matrix(at);
-      // Most factors are rounded where they are made, which is no part of the products; the gradients of the mixer's
-      // two are rounded by the product.
-      const auto factor = [&](std::vector<float>& data, int64_t n) {
-        const nn::Factor f = nn::factor_for(weight.type, block, data.data(), n);
-        constexpr uint16_t kHalf = 0x3f00;  // 0.5 as bfloat16
-        if (f.narrow) std::fill_n(f.narrow, block * f.ld, kHalf);
-        return f;
-      };
-      const bool of_mixer = at.offset == layer.recurrence.in.offset || at.offset == layer.recurrence.out.offset;
-      const bool rounded = !of_mixer && nn::rounds_activations(weight.type);
-      if (rounded) dy.resize(y.size());  // otherwise y will do
-      const nn::Factor x_factor = factor(x, at.in),
-                       dy_factor = rounded ? factor(dy, at.out) : nn::Factor(y.data(), ldy);
-      const auto run = [&] {
-        nn::linear(x_factor, block, weight, nullptr, y.data(), ldy, false, threads_);
-        nn::linear_backward(dy_factor, x_factor, block, weight, dx.data(), ldx, dw.data(), false, nullptr, threads_);
-      };
-      run();
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)
                                    : static_cast<double>(layout_->layers().size());
-      seconds += times * seconds_of(run);
+      seconds += times * onednn_seconds(weights_->type(), block, at.out, at.in, threads_);
       flops += times * 6.0 * static_cast<double>(block * at.out * at.in);
     }
     return {seconds, flops};
@@ -196,11 +218,11 @@ int run(const Settings& given) {
                          {"batch", settings.batch},
                          {"length", settings.length},
                          {"product_gflops", median(product_rates)}};
-  fmt::print("{}, {} x {} tokens, {}, {} threads; products of the layers: {} GFLOP/s\n\n",
+  fmt::print("{}, {} x {} tokens, {}, {} threads; oneDNN on the products of the layers: {} GFLOP/s\n\n",
              settings.small ? "5.5M" : settings.size, settings.batch, settings.length, settings.precision, threads,
              digits_text(median(product_rates)));
   std::vector<std::vector<std::string>> table = {{bold("row"), bold("parameters"), bold("tokens/s"), bold("s/step"),
-                                                  bold("GFLOP/s"), bold("of products"), bold("time"), bold("loss")}};
+                                                  bold("GFLOP/s"), bold("of oneDNN"), bold("time"), bold("loss")}};
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     const Subject& subject = *subjects[i];
     const double flops = step_flops(subject.layout(), settings.batch, settings.length);

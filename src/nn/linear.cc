@@ -24,9 +24,9 @@ int64_t bytes_of(WeightType type) {
   return type == WeightType::kFloat32 ? sizeof(float) : type == WeightType::kBfloat16 ? sizeof(uint16_t) : 1;
 }
 
-// Up to so many rows the kernels that read the weights once are faster than oneDNN; measured.
+// Up to so many rows the kernels that read the weights once are faster than matmul; measured.
 int64_t few_rows(WeightType type) {
-  if (!matmul_is_fast(type)) return 32;  // oneDNN would multiply widened copies
+  if (!matmul_is_fast(type)) return 32;  // matmul would take widened copies
   return type == WeightType::kInt8 ? 6 : 12;
 }
 

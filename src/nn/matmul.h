@@ -4,7 +4,7 @@
 
 #include "nn/weight.h"
 
-// Products of dense matrices of any size, by oneDNN; nothing else of the library knows it.
+// Products of dense matrices of any size: by kernels of our own (panels.h) or by oneDNN (onednn.h).
 
 namespace deltanet::nn {
 

@@ -240,9 +240,9 @@ template <class Tag>
 HWY_INLINE hn::Vec<Tag> four_columns(Tag d, const float* source, int64_t ldx) {
   const hn::FixedTag<float, 4> d4;
   if constexpr (hn::MaxLanes(Tag()) == 8) {
-    return hn::Combine(d, hn::Load(d4, source + 4 * ldx), hn::Load(d4, source));
+    return hn::Combine(d, hn::LoadU(d4, source + 4 * ldx), hn::LoadU(d4, source));
   } else {
-    return hn::Load(d4, source);
+    return hn::LoadU(d4, source);
   }
 }
 

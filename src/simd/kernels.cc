@@ -36,6 +36,7 @@ const std::vector<Table>& tables() {
       add_matvec(table.kernels);
       add_narrow(table.kernels);
       add_optimizer(table.kernels);
+      add_panels(table.kernels);
       built.push_back(table);
     }
     hwy::GetChosenTarget().DeInit();

@@ -11,6 +11,7 @@
 #include "simd/matvec.h"
 #include "simd/narrow.h"
 #include "simd/optimizer.h"
+#include "simd/panels.h"
 #include "simd/prefetch.h"
 
 // The vector kernels of the library, one table per SIMD target. This header is plain C++: the callers are written in
@@ -170,7 +171,8 @@ struct Kernels {
   void (*sub_strict_lower)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy);
   void (*sub_strict_upper)(const float* L, int64_t ldl, int64_t n, const float* X, int64_t ldx, float* Y, int64_t ldy);
 
-  void (*transpose)(int64_t rows, int64_t n, const float* x, int64_t ldx, float* y, int64_t ldy);  // multiples of 16
+  // y [n][rows] = x^T; rows a multiple of 8, n of 4; x need not be aligned
+  void (*transpose)(int64_t rows, int64_t n, const float* x, int64_t ldx, float* y, int64_t ldy);
 
   void (*exp_rows)(int64_t count, const float* x, float* y);  // count multiple of 16
   void (*scale_rows)(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy);
@@ -196,6 +198,7 @@ struct Kernels {
   LayerKernels layers;
   ConvertKernels convert;
   MatvecKernels matvec;  // few rows of activations times weights
+  PanelKernels panels;   // many rows
   OptimizerKernels optimizer;
   NarrowKernels narrow;  // bfloat16 and int8
 

@@ -20,5 +20,6 @@ void add_attention(Kernels& table);
 void add_matvec(Kernels& table);
 void add_narrow(Kernels& table);
 void add_optimizer(Kernels& table);
+void add_panels(Kernels& table);
 
 }  // namespace deltanet::simd

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "nn/matmul.h"
+
+// Products of float32 or bfloat16 matrices by the kernels of simd/panels.h. The bits of a row of C depend on that row
+// of A and on B alone: neither on the other rows nor on the threads.
+
+namespace deltanet::nn {
+
+// Whether `product` can be computed here: A is stored by rows, and the processor multiplies numbers of this type.
+bool panels_multiply(const Matmul& product);
+
+void panels_matmul(const Matmul& product, int threads);
+
+}  // namespace deltanet::nn
