@@ -18,4 +18,12 @@ class SignalsWait {
   sigset_t before_;
 };
 
+// Whether it reaches the threads of teams that exist already. Otherwise a team keeps the signals of the moment in which
+// it was started, so that no call of such code may be without.
+#ifdef DELTANET_OPENMP
+inline constexpr bool kSignalsReachTeams = true;
+#else
+inline constexpr bool kSignalsReachTeams = false;
+#endif
+
 }  // namespace deltanet

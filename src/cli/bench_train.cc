@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -60,8 +61,8 @@ double step_flops(const Layout& layout, int64_t batch, int64_t length) {
 double onednn_seconds(WeightType given, int64_t rows, int64_t out, int64_t in, int threads) {
   const bool narrow = given == WeightType::kBfloat16 && nn::matmul_is_fast(given);
   const auto size = [](int64_t count, int64_t n) { return static_cast<std::size_t>(count * nn::wide_ld(n)); };
-  // As floats or as pairs of bfloat16 numbers these are finite and not zero.
-  std::vector<float> x(size(rows, in), 0.5f), dy(size(rows, out), 0.5f), w(size(out, in), 0.5f);
+  constexpr float kHalves = std::bit_cast<float>(0x3f003f00u);  // near 0.5, as bfloat16 a pair of 0.5
+  std::vector<float> x(size(rows, in), kHalves), dy(size(rows, out), kHalves), w(size(out, in), kHalves);
   std::vector<float> y(dy.size()), dx(x.size()), dw(w.size());
   nn::Matmul forward, input, weight;
   for (nn::Matmul* product : {&forward, &input, &weight}) {
@@ -89,7 +90,7 @@ double onednn_seconds(WeightType given, int64_t rows, int64_t out, int64_t in, i
     for (const nn::Matmul* product : {&forward, &input, &weight}) {
       const auto run = [&] { nn::onednn_matmul(*product, threads); };
       run();
-      best[i] = std::min(best[i], seconds_of(run));
+      best[i] = std::min(best[i], median({seconds_of(run), seconds_of(run), seconds_of(run)}));
       ++i;
     }
   }
@@ -217,7 +218,7 @@ int run(const Settings& given) {
                          {"precision", settings.precision},
                          {"batch", settings.batch},
                          {"length", settings.length},
-                         {"product_gflops", median(product_rates)}};
+                         {"onednn_gflops", median(product_rates)}};
   fmt::print("{}, {} x {} tokens, {}, {} threads; oneDNN on the products of the layers: {} GFLOP/s\n\n",
              settings.small ? "5.5M" : settings.size, settings.batch, settings.length, settings.precision, threads,
              digits_text(median(product_rates)));
@@ -235,7 +236,7 @@ int run(const Settings& given) {
     json["rows"][settings.rows[i]] = {{"tokens_per_second", static_cast<double>(subject.tokens()) / median(seconds[i])},
                                       {"seconds", seconds[i]},
                                       {"gflops", rate},
-                                      {"share_of_products", share},
+                                      {"share_of_onednn", share},
                                       {"time_against_first", against}};
   }
   print_table(table, {1, 2, 3, 4, 5});

@@ -24,7 +24,8 @@ struct Matmul {
   bool add = false;  // not for int8
 };
 
-// What is needed for a shape is made once per thread and kept: a repeated call allocates nothing here.
+// threads = 0 is default_threads(). What is needed for a shape is made once per thread and kept: a call that is
+// repeated on the same threads allocates nothing here.
 void matmul(const Matmul& product, int threads);
 
 // Whether this CPU multiplies pairs of this type faster than float32.

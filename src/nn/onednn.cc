@@ -1,8 +1,9 @@
 #include "nn/onednn.h"
 
 #include <array>
+#include <cassert>
 #include <cstddef>
-#include <dnnl.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -90,7 +91,7 @@ class Plan {
     set(3, DNNL_ARG_SCRATCHPAD, scratchpads.take(scratchpad_floats_));
     if (p.bias) set(4, DNNL_ARG_BIAS, const_cast<float*>(p.bias));
     std::optional<SignalsWait> wait;
-    if (is_gemm_) wait.emplace(threads_);
+    if (is_gemm_ || !kSignalsReachTeams) wait.emplace(threads_);
     dnnl_stream_t stream = context().stream.get();
     // Not by the C++ wrapper, which would build a list of the arguments on the heap.
     dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream, p.bias ? 5 : 4, arguments_.data()),
@@ -155,6 +156,7 @@ void multiply(const Matmul& p, int threads) {
 }  // namespace
 
 void onednn_matmul(const Matmul& product, int threads) {
+  assert(threads >= 1);
   const ThreadLimit limit(threads);
   try {
     multiply(product, threads);

@@ -6,6 +6,7 @@
 
 namespace deltanet::nn {
 
+// threads >= 1. What is needed for a shape is made once per thread and kept.
 void onednn_matmul(const Matmul& product, int threads);
 
 // Whether it multiplies numbers of this type without widening them first.

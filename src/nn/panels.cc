@@ -1,6 +1,7 @@
 #include "nn/panels.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <limits>
 
@@ -172,6 +173,9 @@ bool panels_multiply(const Matmul& product) {
                                    (product.type == WeightType::kBfloat16 && simd::kernels().panels.pairs != nullptr));
 }
 
-void panels_matmul(const Matmul& product, int threads) { Product(product).run(threads); }
+void panels_matmul(const Matmul& product, int threads) {
+  assert(threads >= 1 && panels_multiply(product));
+  Product(product).run(threads);
+}
 
 }  // namespace deltanet::nn

@@ -10,6 +10,6 @@ namespace deltanet::nn {
 // Whether `product` can be computed here: A is stored by rows, and the processor multiplies numbers of this type.
 bool panels_multiply(const Matmul& product);
 
-void panels_matmul(const Matmul& product, int threads);
+void panels_matmul(const Matmul& product, int threads);  // threads >= 1
 
 }  // namespace deltanet::nn
