@@ -27,7 +27,7 @@ int64_t bytes_of(WeightType type) {
 // Up to so many rows the kernels that read the weights once are faster than matmul; measured.
 int64_t few_rows(WeightType type) {
   if (!matmul_is_fast(type)) return 32;  // matmul would take widened copies
-  return type == WeightType::kInt8 ? 6 : 12;
+  return type == WeightType::kInt8 ? 6 : type == WeightType::kBfloat16 ? 12 : 16;
 }
 
 // Kept by the thread, apart from the arena of tasks, which the callers may be using.
