@@ -269,7 +269,9 @@ std::function<int()> setup_bench_train(const Arguments& args) {
   args.option("--length", settings->length, "Tokens of a sequence").show_default().positive();
   args.option("--precision", settings->precision, "Products in f32 or bf16").show_default();
   args.flag("--recompute", settings->recompute, "Keep only the inputs of the layers");
-  args.option("--rounds", settings->rounds, "Rounds measured, with the products in between").show_default().positive();
+  args.option("--rounds", settings->rounds, "Rounds measured, with oneDNN's products in between")
+      .show_default()
+      .positive();
   args.option("--steps", settings->steps, "Steps of a row in a round").show_default().positive();
   args.option("--threads", settings->threads, "Threads (default: one per core)").not_negative();
   args.option("--json", settings->json, "Write the results to this file (- for standard output)");
