@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/arena.h"
@@ -283,6 +284,8 @@ TEST_P(Targets, BlocksEqualReference) {
     ASSERT_NO_FATAL_FAILURE(check_forward(type, 13, 290, 2100, {false, true, 1}));
     ASSERT_NO_FATAL_FAILURE(check_backward_input(type, 19, 1089, 601, {true, true, 2}));
     ASSERT_NO_FATAL_FAILURE(check_backward_input(type, 13, 2100, 290, {false, true, 1}));
+    ASSERT_NO_FATAL_FAILURE(check_backward_weight(type, 1087, 205, 601, {true, true, 2}));
+    ASSERT_NO_FATAL_FAILURE(check_backward_weight(type, 2100, 111, 290, {false, true, 1}));
   }
 }
 
@@ -306,19 +309,22 @@ TEST_P(Targets, ManyRowsKeepTheirBits) {
 // Sums of small integers are exact in every type: a term that is lost, or read from a gap, which holds NaN, shows.
 // Depths end in whole and half pairs, in one block and in several; of a depth of zero the bias remains.
 TEST_P(Targets, EveryTermCountsOnce) {
-  constexpr int64_t m = 20, n = 300, kGapOfA = 3, kGapOfB = 1;
+  constexpr int64_t m = 107, n = 300, kGapOfA = 3, kGapOfB = 1;
   for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
     const bool narrow = type == WeightType::kBfloat16;
     if (narrow && !rounds_activations(type)) continue;
     for (const int64_t depth : {0, 1, 127, 1023, 1024, 1025, 2047, 2101}) {
-      if (narrow && depth == 0) continue;  // oneDNN leaves C as it is then
-      for (const bool transposed : {false, true}) {
-        const int64_t lda = depth + kGapOfA, ldb = (transposed ? depth : n) + kGapOfB;
+      // Both factors as they are stored forward, for the gradient of the input and for that of the weights.
+      for (const auto& [a_transposed, transposed] : {std::pair{false, true}, {false, false}, {true, false}}) {
+        if ((narrow || a_transposed) && depth == 0) continue;  // oneDNN leaves C as it is then
+        const int64_t lda = (a_transposed ? m : depth) + kGapOfA, ldb = (transposed ? depth : n) + kGapOfB;
+        const int64_t a_rows = a_transposed ? depth : m, a_columns = a_transposed ? m : depth;
         const int64_t b_rows = transposed ? n : depth, b_columns = transposed ? depth : n;
         const auto value = [](int64_t i, int64_t j) { return static_cast<float>((i * 3 + j * 5) % 4 - 1); };
-        std::vector<float> a(static_cast<std::size_t>(m * lda), kNaN), b(static_cast<std::size_t>(b_rows * ldb), kNaN);
-        for (int64_t i = 0; i < m; ++i) {
-          for (int64_t k = 0; k < depth; ++k) a[static_cast<std::size_t>(i * lda + k)] = value(i, k);
+        std::vector<float> a(static_cast<std::size_t>(a_rows * lda), kNaN),
+            b(static_cast<std::size_t>(b_rows * ldb), kNaN);
+        for (int64_t i = 0; i < a_rows; ++i) {
+          for (int64_t k = 0; k < a_columns; ++k) a[static_cast<std::size_t>(i * lda + k)] = value(i, k);
         }
         for (int64_t i = 0; i < b_rows; ++i) {
           for (int64_t k = 0; k < b_columns; ++k) b[static_cast<std::size_t>(i * ldb + k)] = value(i, k);
@@ -335,6 +341,7 @@ TEST_P(Targets, EveryTermCountsOnce) {
                 .depth = depth,
                 .a = narrow ? static_cast<const void*>(narrow_a.data()) : a.data(),
                 .lda = lda,
+                .a_transposed = a_transposed,
                 .b = narrow ? static_cast<const void*>(narrow_b.data()) : b.data(),
                 .ldb = ldb,
                 .b_transposed = transposed,
@@ -345,9 +352,12 @@ TEST_P(Targets, EveryTermCountsOnce) {
         for (int64_t i = 0; i < m; ++i) {
           for (int64_t j = 0; j < n; ++j) {
             float sum = 7.0f;
-            for (int64_t k = 0; k < depth; ++k) sum += value(i, k) * (transposed ? value(j, k) : value(k, j));
+            for (int64_t k = 0; k < depth; ++k) {
+              sum += (a_transposed ? value(k, i) : value(i, k)) * (transposed ? value(j, k) : value(k, j));
+            }
             ASSERT_EQ(c[static_cast<std::size_t>(i * n + j)], sum)
-                << name_of(type) << " depth " << depth << " transposed " << transposed << " at " << i << "," << j;
+                << name_of(type) << " depth " << depth << " transposed " << a_transposed << transposed << " at " << i
+                << "," << j;
           }
         }
       }

@@ -8,8 +8,7 @@ namespace deltanet::nn {
 
 void matmul(const Matmul& product, int threads) {
   if (threads <= 0) threads = default_threads();
-  // oneDNN's matrix units (AMX) beat any vector instruction. Gradients of weights are sums over tokens, for which both
-  // factors would have to be put into panels; there oneDNN is as fast with AVX-512 and faster with AVX2.
+  // oneDNN's matrix units (AMX) beat any vector instruction.
   if (panels_multiply(product) && !onednn_has_matrix_units(product.type)) {
     panels_matmul(product, threads);
   } else {

@@ -7,7 +7,8 @@
 
 namespace deltanet::nn {
 
-// Whether `product` can be computed here: A is stored by rows, and the processor multiplies numbers of this type.
+// Whether `product` is computed here: the processor multiplies numbers of this type. Floats that are stored by depth,
+// as in gradients of weights, also need the tall tiles of AVX-512; with shorter ones, oneDNN is faster.
 bool panels_multiply(const Matmul& product);
 
 void panels_matmul(const Matmul& product, int threads);  // threads >= 1
