@@ -111,7 +111,7 @@ def ours(precision, threads):
         [*map(str, command), "--threads", str(threads), "--rounds", "1", "--steps", str(STEPS)],
         check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
-    return json.loads(out[out.index("{\n") :])["rows"]["gdn"]["tokens_per_second"]
+    return json.loads(out)["rows"]["gdn"]["tokens_per_second"]
 
 
 def main():

@@ -241,7 +241,7 @@ void FloorBench::print() const {
     table.push_back(
         {floor.what, known ? fmt::format("{:.3f}x", floor.measured()) : floor.problem,
          spread ? fmt::format("{:.3f}–{:.3f}", quantile(floor.values, 0.1), quantile(floor.values, 0.9)) : "",
-         fmt::format("{} {:.2f}x", floor.relation, floor.bound), floor.holds() ? green("PASS") : red("FAIL")});
+         fmt::format("{} {:.2f}x", floor.relation, floor.bound), verdict(floor.holds())});
   }
   print_table(table, {1, 2, 3});
 }

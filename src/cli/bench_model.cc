@@ -253,9 +253,7 @@ class ModelBench {
     for (const Line& line : lines_) {
       table.push_back({line.what, digits_text(line.value), line.unit,
                        line.relation.empty() ? "" : fmt::format("{} {}", line.relation, line.bound),
-                       line.relation.empty() ? ""
-                       : line.holds()        ? green("PASS")
-                                             : red("FAIL")});
+                       line.relation.empty() ? "" : verdict(line.holds())});
     }
     print_table(table, {1});
     if (settings_.json.empty()) return;

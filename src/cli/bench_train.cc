@@ -186,77 +186,163 @@ int64_t peak_bytes() {
   return 0;
 }
 
-int run(const Settings& given) {
-  Settings settings = given;
-  if (settings.small) settings.batch = 8, settings.length = 256;
-  const int threads = settings.threads > 0 ? settings.threads : default_threads();
-  Progress progress;
-  std::vector<std::unique_ptr<Subject>> subjects;
-  std::vector<std::function<void()>> steps;
-  for (const std::string& row : settings.rows) {
-    progress.show(fmt::format("weights of {} ...", row));
-    subjects.push_back(std::make_unique<Subject>(settings.small ? small_config(row) : row_config(row, settings.size),
-                                                 settings, threads));
-    steps.emplace_back([subject = subjects.back().get(), count = settings.steps] {
-      for (int i = 0; i < count; ++i) subject->step();
-    });
-  }
-  // All subjects do their steps in turn, so that noise hits them alike; the products of the first are measured in
-  // between.
-  std::vector<double> product_rates;
-  auto seconds = interleave(steps, settings.rounds, [&](int round) {
-    const auto [time, flops] = subjects.front()->products();
-    product_rates.push_back(flops / time * 1e-9);
-    progress.show(fmt::format("round {} of {} ...", round + 1, settings.rounds));
-  });
-  progress.clear();
-  for (auto& of_subject : seconds) {
-    for (double& round : of_subject) round /= settings.steps;
+// What is promised for the paper's sizes. A row in front of which a p stands is the preconditioned form of the first.
+struct Promise {
+  std::string what;
+  double value = 0;
+  std::string_view relation;  // ">=" or "<="
+  double bound = 0;
+  bool holds() const { return relation == ">=" ? value >= bound : value <= bound; }
+};
+
+class TrainBench {
+ public:
+  explicit TrainBench(const Settings& settings)
+      : settings_(settings), threads_(settings.threads > 0 ? settings.threads : default_threads()) {
+    if (settings_.small) settings_.batch = 8, settings_.length = 256;
   }
 
-  nlohmann::json json = {{"machine", machine_json(threads)},
-                         {"precision", settings.precision},
-                         {"batch", settings.batch},
-                         {"length", settings.length},
-                         {"onednn_gflops", median(product_rates)}};
-  fmt::print("{}, {} x {} tokens, {}, {} threads; oneDNN on the products of the layers: {} GFLOP/s\n\n",
-             settings.small ? "5.5M" : settings.size, settings.batch, settings.length, settings.precision, threads,
-             digits_text(median(product_rates)));
-  std::vector<std::vector<std::string>> table = {{bold("row"), bold("parameters"), bold("tokens/s"), bold("s/step"),
-                                                  bold("GFLOP/s"), bold("of oneDNN"), bold("time"), bold("loss")}};
-  for (std::size_t i = 0; i < subjects.size(); ++i) {
-    const Subject& subject = *subjects[i];
-    const double flops = step_flops(subject.layout(), settings.batch, settings.length);
-    const double rate = flops / median(seconds[i]) * 1e-9, share = rate / median(product_rates);
-    const double against = median(ratios(seconds[i], seconds[0]));
-    table.push_back({settings.rows[i], grouped_text(subject.layout().parameter_count()),
-                     digits_text(static_cast<double>(subject.tokens()) / median(seconds[i])),
-                     digits_text(median(seconds[i])), digits_text(rate), fmt::format("{:.1f} %", 100 * share),
-                     fmt::format("{:.3f}x {}", against, settings.rows[0]), digits_text(subject.loss())});
-    json["rows"][settings.rows[i]] = {{"tokens_per_second", static_cast<double>(subject.tokens()) / median(seconds[i])},
-                                      {"seconds", seconds[i]},
-                                      {"gflops", rate},
-                                      {"share_of_onednn", share},
-                                      {"time_against_first", against}};
+  int run() {
+    measure();
+    for (std::size_t i = 0; i < subjects_.size(); ++i) summarise(i);
+    promises_.push_back(
+        {"peak memory against the plan", static_cast<double>(peak_) / static_cast<double>(planned()), "<=", 1.2});
+    if (settings_.small) promises_.clear();  // they are about the paper's sizes
+    print();
+    write_json(settings_.json, json());
+    return std::all_of(promises_.begin(), promises_.end(), [](const Promise& p) { return p.holds(); }) ? 0 : 1;
   }
-  print_table(table, {1, 2, 3, 4, 5});
-  int64_t planned = 0;
-  std::string parts;
-  for (const auto& [name, bytes] : subjects.front()->memory()) {
-    planned += bytes;
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, bytes_text(static_cast<double>(bytes)));
-    json["memory"][name] = bytes;
+
+ private:
+  struct Summary {
+    double tokens_per_second = 0, seconds = 0, gflops = 0;
+    double share = 0;    // of the rate that oneDNN reaches on the products
+    double against = 0;  // time of a step against that of the first row
+  };
+
+  void measure() {
+    for (const std::string& row : settings_.rows) {
+      progress_.show(fmt::format("weights of {} ...", row));
+      const Config config = settings_.small ? small_config(row) : row_config(row, settings_.size);
+      subjects_.push_back(std::make_unique<Subject>(config, settings_, threads_));
+      if (peak_ > 0) continue;
+      progress_.show("memory ...");  // while there is only one model, and no product of oneDNN
+      subjects_.front()->step();
+      peak_ = peak_bytes();
+    }
+    std::vector<std::function<void()>> steps;
+    for (const auto& subject : subjects_) {
+      steps.emplace_back([&subject = *subject, count = settings_.steps] {
+        for (int i = 0; i < count; ++i) subject.step();
+      });
+    }
+    // All subjects do their steps in turn, so that noise hits them alike; the products of the first are measured in
+    // between.
+    std::vector<double> rates;
+    seconds_ = interleave(steps, settings_.rounds, [&](int round) {
+      const auto [time, flops] = subjects_.front()->products();
+      rates.push_back(flops / time * 1e-9);
+      progress_.show(fmt::format("round {} of {} ...", round + 1, settings_.rounds));
+    });
+    progress_.clear();
+    product_rate_ = median(rates);
+    for (auto& of_subject : seconds_) {
+      for (double& round : of_subject) round /= settings_.steps;
+    }
   }
-  fmt::print("\nmemory of {}: {}; together {}", settings.rows[0], parts, bytes_text(static_cast<double>(planned)));
-  if (subjects.size() == 1) {
-    const double peak = static_cast<double>(peak_bytes());
-    fmt::print("; peak of the process {}, {:.2f}x", bytes_text(peak), peak / static_cast<double>(planned));
-    json["memory"]["peak"] = peak;
+
+  void summarise(std::size_t i) {
+    const Subject& subject = *subjects_[i];
+    Summary summary;
+    summary.seconds = median(seconds_[i]);
+    summary.tokens_per_second = static_cast<double>(subject.tokens()) / summary.seconds;
+    summary.gflops = step_flops(subject.layout(), settings_.batch, settings_.length) / summary.seconds * 1e-9;
+    summary.share = summary.gflops / product_rate_;
+    summary.against = median(ratios(seconds_[i], seconds_[0]));
+    const std::string &row = settings_.rows[i], &first = settings_.rows[0];
+    promises_.push_back({row + ": share of the rate of oneDNN", summary.share, ">=", 0.75});
+    if (row == "p" + first) {
+      promises_.push_back({fmt::format("{} against {}: time of a step", row, first), summary.against, "<=", 1.03});
+    }
+    summaries_.push_back(summary);
   }
-  fmt::print("\n");
-  if (!settings.json.empty()) write_json(settings.json, json);
-  return 0;
-}
+
+  int64_t planned() const {
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : subjects_.front()->memory()) sum += bytes;
+    return sum;
+  }
+
+  void print() const {
+    if (settings_.json == "-") return;
+    fmt::print("{}, {} x {} tokens, {}, {} threads; oneDNN on the products of the layers: {} GFLOP/s\n\n",
+               settings_.small ? "5.5M" : settings_.size, settings_.batch, settings_.length, settings_.precision,
+               threads_, digits_text(product_rate_));
+    std::vector<std::vector<std::string>> table = {{bold("row"), bold("parameters"), bold("tokens/s"), bold("s/step"),
+                                                    bold("GFLOP/s"), bold("of oneDNN"), bold("time"), bold("loss")}};
+    for (std::size_t i = 0; i < summaries_.size(); ++i) {
+      const Summary& summary = summaries_[i];
+      table.push_back({settings_.rows[i], grouped_text(subjects_[i]->layout().parameter_count()),
+                       digits_text(summary.tokens_per_second), digits_text(summary.seconds),
+                       digits_text(summary.gflops), fmt::format("{:.1f} %", 100 * summary.share),
+                       fmt::format("{:.3f}x {}", summary.against, settings_.rows[0]),
+                       digits_text(subjects_[i]->loss())});
+    }
+    print_table(table, {1, 2, 3, 4, 5});
+    std::string parts;
+    for (const auto& [name, bytes] : subjects_.front()->memory()) {
+      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, bytes_text(static_cast<double>(bytes)));
+    }
+    fmt::print("\nmemory of {}: {}; together {}; peak of the process {}, {:.2f}x\n", settings_.rows[0], parts,
+               bytes_text(static_cast<double>(planned())), bytes_text(static_cast<double>(peak_)),
+               static_cast<double>(peak_) / static_cast<double>(planned()));
+    if (promises_.empty()) return;
+    fmt::print("\n");
+    table.clear();
+    for (const Promise& promise : promises_) {
+      table.push_back({promise.what, fmt::format("{:.3f}x", promise.value),
+                       fmt::format("{} {:.2f}x", promise.relation, promise.bound), verdict(promise.holds())});
+    }
+    print_table(table, {1});
+  }
+
+  nlohmann::json json() const {
+    nlohmann::json json = {{"machine", machine_json(threads_)},
+                           {"precision", settings_.precision},
+                           {"batch", settings_.batch},
+                           {"length", settings_.length},
+                           {"onednn_gflops", product_rate_}};
+    for (std::size_t i = 0; i < summaries_.size(); ++i) {
+      const Summary& summary = summaries_[i];
+      json["rows"][settings_.rows[i]] = {{"tokens_per_second", summary.tokens_per_second},
+                                         {"seconds", seconds_[i]},
+                                         {"gflops", summary.gflops},
+                                         {"share_of_onednn", summary.share},
+                                         {"time_against_first", summary.against}};
+    }
+    for (const auto& [name, bytes] : subjects_.front()->memory()) json["memory"][name] = bytes;
+    json["memory"]["peak"] = peak_;
+    json["floors"] = nlohmann::json::array();
+    for (const Promise& promise : promises_) {
+      json["floors"].push_back({{"what", promise.what},
+                                {"measured", promise.value},
+                                {"relation", promise.relation},
+                                {"floor", promise.bound},
+                                {"pass", promise.holds()}});
+    }
+    return json;
+  }
+
+  Settings settings_;
+  int threads_;
+  Progress progress_;
+  std::vector<std::unique_ptr<Subject>> subjects_;
+  std::vector<std::vector<double>> seconds_;  // [subject][round], of a step
+  double product_rate_ = 0;                   // GFLOP/s
+  int64_t peak_ = 0;
+  std::vector<Summary> summaries_;
+  std::vector<Promise> promises_;
+};
 
 }  // namespace
 
@@ -274,11 +360,11 @@ std::function<int()> setup_bench_train(const Arguments& args) {
       .positive();
   args.option("--steps", settings->steps, "Steps of a row in a round").show_default().positive();
   args.option("--threads", settings->threads, "Threads (default: one per core)").not_negative();
-  args.option("--json", settings->json, "Write the results to this file (- for standard output)");
+  args.option("--json", settings->json, "Write the results to this file (-: to standard output, instead of the table)");
   return [settings] {
-    if (!settings->json.empty()) check_writable(settings->json);
+    check_writable(settings->json);
     if (settings->precision == "int8") throw Error("[bench train] precision: given int8; expected f32 or bf16");
-    return run(*settings);
+    return TrainBench(*settings).run();
   };
 }
 

@@ -38,6 +38,7 @@ bool use_color() {
 std::string bold(std::string_view text) { return colored("1", text); }
 std::string green(std::string_view text) { return colored("32", text); }
 std::string red(std::string_view text) { return colored("1;31", text); }
+std::string verdict(bool holds) { return holds ? green("PASS") : red("FAIL"); }
 
 std::string number_text(double value) {
   const double size = std::fabs(value);

@@ -14,6 +14,7 @@ bool use_color();
 std::string bold(std::string_view text);
 std::string green(std::string_view text);
 std::string red(std::string_view text);
+std::string verdict(bool holds);  // PASS or FAIL
 
 // A number as people read it: 0, 17, 0.3333, 2.1e-15.
 std::string number_text(double value);

@@ -51,7 +51,7 @@ void print_section(const Section& section) {
     for (const double part : check.parts) line.push_back(number_text(part));
     if (section.parts.empty()) line.push_back(number_text(check.measured));
     line.push_back(fmt::format("{:<2} {:.4g}", check.relation, check.bound));
-    line.push_back(check.holds() ? green("PASS") : red("FAIL"));
+    line.push_back(verdict(check.holds()));
     table.push_back(line);
   }
   print_table(table, numbers, 2);
