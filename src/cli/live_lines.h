@@ -34,7 +34,4 @@ class LiveLines {
   std::vector<std::chrono::steady_clock::time_point> logged_;  // each line, where it is not live
 };
 
-// 75 -> "1:15", 4000 -> "1:06:40"
-std::string duration_text(double seconds);
-
 }  // namespace deltanet::cli

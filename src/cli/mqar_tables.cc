@@ -11,7 +11,6 @@
 #include <set>
 
 #include "cli/bench_measure.h"
-#include "cli/live_lines.h"
 #include "cli/terminal.h"
 
 namespace deltanet::cli {

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "cli/bench_measure.h"
 #include "cli/live_lines.h"
+#include "cli/terminal.h"
 #include "cli/text_stream.h"
 #include "deltanet/error.h"
 #include "model/generate.h"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -44,6 +45,17 @@ std::string number_text(double value) {
   const double size = std::fabs(value);
   if (size >= 1e5 || (size > 0 && size < 1e-3)) return fmt::format("{:.1e}", value);
   return fmt::format("{:.4g}", value);
+}
+
+std::string duration_text(double seconds) {
+  constexpr double kLongest = 100 * 365.25 * 86400;
+  const double rounded = std::floor(seconds + 0.5);        // what is left may be below zero by a rounding error
+  if (!(rounded >= 0 && rounded <= kLongest)) return "-";  // NaN too
+  const auto whole = static_cast<int64_t>(rounded);
+  const int64_t days = whole / 86400, hours = whole / 3600, minutes = whole / 60 % 60;
+  if (days > 0) return fmt::format("{}d{:02}h", days, hours % 24);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
+  return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers,

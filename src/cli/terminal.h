@@ -19,6 +19,10 @@ std::string verdict(bool holds);  // PASS or FAIL
 // A number as people read it: 0, 17, 0.3333, 2.1e-15.
 std::string number_text(double value);
 
+// A time as people read it: 75 -> "1:15", 4000 -> "1:06:40", 190000 -> "2d04h". "-" where there is none to tell: below
+// zero, not finite, or more than a hundred years, which are estimates from a speed of nearly nothing.
+std::string duration_text(double seconds);
+
 // Prints rows in columns two spaces apart; `numbers` lists the columns that are aligned to the right. Cells may hold
 // colours. The last column is never padded.
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers = {},
