@@ -186,5 +186,38 @@ TEST(MqarResults, BestLearningRateIsTheOneWithTheBestMean) {
   EXPECT_EQ(best[1].row, "pgdn");
 }
 
+// Whatever they differ in but learning rate and seed, they are not seeds of one model.
+TEST(MqarResults, RunsWithOtherSettingsAreOtherGroups) {
+  const std::vector<void (*)(MqarRun&)> changes = {
+      [](MqarRun& run) { run.row = "pgdn"; },
+      [](MqarRun& run) { run.d_model = 64; },
+      [](MqarRun& run) { run.layers = 1; },
+      [](MqarRun& run) { run.heads = 1; },
+      [](MqarRun& run) { run.options.vocab_size = 32; },
+      [](MqarRun& run) { run.options.power = 0.02; },
+      [](MqarRun& run) { run.options.filler = MqarFiller::kRandom; },
+      [](MqarRun& run) { run.train[0].examples = 321; },
+      [](MqarRun& run) { run.tests[1].task.length = 20; },
+      [](MqarRun& run) { run.more_tests.clear(); },
+      [](MqarRun& run) { run.epochs = 3; },
+      [](MqarRun& run) { run.batch = 16; },
+      [](MqarRun& run) { run.validations = 5; },
+      [](MqarRun& run) { run.weight_decay = 0; },
+      [](MqarRun& run) { run.initializer_range = 0; },
+      [](MqarRun& run) { run.stop_accuracy = 0.5; },
+  };
+  std::vector<MqarRecord> records = {record_of("gdn", 1e-3, 0, 0.5), record_of("gdn", 1e-3, 1, 0.5)};
+  for (const auto& change : changes) {
+    for (const uint64_t seed : {0, 1}) {
+      records.push_back(record_of("gdn", 1e-2, seed, 0.9));
+      change(records.back().run);
+    }
+  }
+  const std::vector<MqarBest> best = best_runs(records);
+  ASSERT_EQ(best.size(), changes.size() + 1);
+  for (const MqarBest& one : best) EXPECT_EQ(one.seeds.size(), 2u) << one.group;
+  EXPECT_EQ(best.front().lr, 1e-3);
+}
+
 }  // namespace
 }  // namespace deltanet::test

@@ -160,6 +160,13 @@ void append(const std::filesystem::path& path, const std::string& line) {
 
 std::string mqar_key(const MqarRun& run) { return settings_json(run).dump(); }
 
+std::string mqar_group(const MqarRun& run) {
+  Json settings = settings_json(run);
+  settings.erase("lr");
+  settings.erase("seed");
+  return settings.dump();
+}
+
 MqarResults::MqarResults(std::filesystem::path path) : path_(std::move(path)) {
   constexpr int64_t kLargest = int64_t{1} << 30;
   if (!std::filesystem::exists(path_)) return;
@@ -232,22 +239,21 @@ double MqarBest::mean(const MqarTask& task) const {
 
 std::vector<MqarBest> best_runs(const std::vector<MqarRecord>& records) {
   std::vector<MqarBest> all;  // one for each learning rate
-  const auto same = [](const MqarBest& a, const MqarBest& b) {
-    return a.row == b.row && a.d_model == b.d_model && a.train == b.train;
-  };
   for (const MqarRecord& record : records) {
-    const MqarBest one{record.run.row, record.run.d_model, record.run.train, record.run.lr, {&record}};
-    const auto found =
-        std::find_if(all.begin(), all.end(), [&](const MqarBest& b) { return same(b, one) && b.lr == one.lr; });
+    const MqarRun& run = record.run;
+    const std::string group = mqar_group(run);
+    const auto found = std::find_if(all.begin(), all.end(),
+                                    [&](const MqarBest& one) { return one.group == group && one.lr == run.lr; });
     if (found == all.end()) {
-      all.push_back(one);
+      all.push_back({group, run.row, run.d_model, run.train, run.lr, {&record}});
     } else {
       found->seeds.push_back(&record);
     }
   }
   std::vector<MqarBest> best;
   for (const MqarBest& one : all) {
-    const auto found = std::find_if(best.begin(), best.end(), [&](const MqarBest& b) { return same(b, one); });
+    const auto found =
+        std::find_if(best.begin(), best.end(), [&](const MqarBest& other) { return other.group == one.group; });
     if (found == best.end()) {
       best.push_back(one);
     } else if (one.mean() > found->mean()) {

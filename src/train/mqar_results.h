@@ -15,6 +15,8 @@ struct MqarRecord {
 
 // The text that tells runs apart: all settings of a run as JSON.
 std::string mqar_key(const MqarRun& run);
+// The same without learning rate and seed: runs that have this in common may be averaged over seeds.
+std::string mqar_group(const MqarRun& run);
 
 // Finished runs in a file of JSON lines, one object each: the settings, the scores and the curve. A line is written at
 // once, and a last line that a crash cut short is taken away when the file is opened again.
@@ -31,8 +33,9 @@ class MqarResults {
   std::vector<MqarRecord> records_;
 };
 
-// What the seeds of one model, size and training set gave at the learning rate whose mean accuracy is best.
+// What the seeds of one group gave at the learning rate whose mean accuracy is best.
 struct MqarBest {
+  std::string group;
   std::string row;
   int64_t d_model = 0;
   std::vector<MqarPart> train;
@@ -46,7 +49,7 @@ struct MqarBest {
   double mean(const MqarTask& task) const;  // NaN where it was not tested
 };
 
-// In the order in which models, sizes and training sets first occur.
+// In the order in which groups first occur.
 std::vector<MqarBest> best_runs(const std::vector<MqarRecord>& records);
 
 }  // namespace deltanet
