@@ -5,10 +5,11 @@
     python -m deltanet.plots run DIR... [-o runs.png]
 
 `kernels` takes the file that ``deltanet bench kernels --json FILE`` wrote and draws time and tokens per second against
-the length, forward and forward+backward. `mqar` takes the results.jsonl of ``deltanet mqar`` or ``deltanet quickstart``
-and draws accuracy against the step, and the paper's three cuts as far as they were tested. `run` takes folders of
-``deltanet train`` and draws losses, gradient norms and learning rates of all of them. The ending of the output file
-chooses the format (png, svg, pdf).
+the length, forward and forward+backward. `mqar` takes the results.jsonl of ``deltanet mqar`` or the recall.jsonl of
+``deltanet quickstart`` and draws accuracy against the step, and the paper's three cuts as far as they were tested; runs
+that differ in more than learning rate and seed are lines of their own. `run` takes folders of ``deltanet train`` and
+draws losses, gradient norms and learning rates of all of them. The ending of the output file chooses the format (png,
+svg, pdf).
 """
 
 from __future__ import annotations
@@ -46,6 +47,27 @@ MQAR_CUTS = (
     ("one pair per 4 tokens, growing length", "tokens", [(64 << i, 16 << i) for i in range(5)], 0),
     ("length 1024, growing pairs", "pairs", [(1024, 4 << i) for i in range(7)], 1),
 )
+# The row chooses colour and dash of a line, all other settings together its marker.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+# Settings of `deltanet mqar` in the order in which they are tried to tell lines of one row and width apart, and their
+# names in labels. Others come last, by their own names.
+MQAR_SETTINGS = {
+    "epochs": "epochs",
+    "examples": "examples",
+    "batch": "batch",
+    "vocab_size": "vocabulary",
+    "filler": "filler",
+    "layers": "layers",
+    "heads": "heads",
+    "weight_decay": "weight decay",
+    "initializer_range": "first weights",
+    "power": "power",
+    "stop_accuracy": "stop at",
+    "train": "trained on",
+    "validations": "validations",
+    "tests": "tests",
+    "more_tests": "more tests",
+}
 OTHER_STYLES = [(color, dash) for dash in (SOLID, DASHED, DOTTED) for color in (SKY, ORANGE, BLACK)]
 
 
@@ -116,7 +138,7 @@ def plot_kernels(document: dict, output: str | Path) -> None:
 
 
 def load_mqar(path: str | Path) -> list[dict]:
-    """The finished runs of a results.jsonl, checked; a last line that is still being written is left out."""
+    """The finished runs that a file holds, checked; a last line that is still being written is left out."""
     runs = []
     for number, line in _whole_lines(path):
         try:
@@ -137,11 +159,10 @@ def plot_mqar(runs: list[dict], output: str | Path) -> None:
     figure, axes = plt.subplots(
         1, 1 + len(cuts), figsize=(5.4 * (1 + len(cuts)), 4.4), squeeze=False, layout="constrained"
     )
-    styles = _styles([(row, None) for row, _ in points])
-    widths = len({d_model for _, d_model in points}) > 1
-    _draw_curves(axes[0][0], best, styles, widths)
+    looks = _mqar_looks(list(points))
+    _draw_curves(axes[0][0], best, looks)
     for ax, cut in zip(axes[0][1:], cuts):
-        _draw_cut(ax, _cut_lines(points, cut), cut, styles, widths)
+        _draw_cut(ax, _cut_lines(points, cut), cut, looks)
     for ax in axes[0]:
         ax.set_ylim(-0.02, 1.02)
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
@@ -149,7 +170,7 @@ def plot_mqar(runs: list[dict], output: str | Path) -> None:
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("accuracy of recall (mean; band: all seeds)")
-    axes[0][0].legend(frameon=False, fontsize=9)
+    axes[0][0].legend(frameon=False, fontsize=9, handlelength=3.6)  # room for dashes beside the marker
     try:
         figure.savefig(output, dpi=150)
     except (OSError, ValueError) as error:
@@ -209,7 +230,7 @@ def main(argv: list[str] | None = None) -> int:
     kernels.add_argument("file", help="what `deltanet bench kernels --json FILE` wrote")
     kernels.add_argument("-o", "--output", help="the picture (default: FILE with the ending .png)")
     mqar = commands.add_parser("mqar", help="accuracy of recall against steps, length and pairs")
-    mqar.add_argument("file", help="results.jsonl of `deltanet mqar` or `deltanet quickstart`")
+    mqar.add_argument("file", help="results.jsonl of `deltanet mqar` or recall.jsonl of `deltanet quickstart`")
     mqar.add_argument("-o", "--output", help="the picture (default: FILE with the ending .png)")
     run = commands.add_parser("run", help="losses of training runs against the step")
     run.add_argument("directories", nargs="+", help="folders that `deltanet train --out DIR` made")
@@ -291,15 +312,25 @@ def _styles(series):
 
 def _mqar_run(line):
     settings = line["settings"]
+    named = {"model": str(settings["model"]), "d_model": int(settings["d_model"]), "train": settings["train"]}
+    group = {name: value for name, value in settings.items() if name not in ("lr", "seed")} | named
     return {
-        "row": str(settings["model"]),
-        "d_model": int(settings["d_model"]),
         "lr": float(settings["lr"]),
-        "train": json.dumps(settings["train"]),
+        "group": json.dumps(group, sort_keys=True),
+        "line": json.dumps(_line_settings(group), sort_keys=True),
         "accuracy": float(line["accuracy"]),
         "scores": {(int(s["length"]), int(s["pairs"])): float(s["accuracy"]) for s in line["scores"]},
         "curve": [(int(p["step"]), float(p["accuracy"])) for p in line["curve"]],
     }
+
+
+def _line_settings(group):
+    """What the runs of one line in a cut share. Where each task has a model of its own, the task is not part of it."""
+    train, tests = ([[int(n) for n in part] for part in group.get(name, [])] for name in ("train", "tests"))
+    if len(train) != 1 or group.get("more_tests") or [test[:2] for test in tests] != [train[0][:2]]:
+        return group
+    others = {name: value for name, value in group.items() if name not in ("train", "tests", "more_tests")}
+    return others | {"examples": train[0][2], "tests": tests[0][2]}
 
 
 def _mean(values):
@@ -307,23 +338,22 @@ def _mean(values):
 
 
 def _best_runs(runs):
-    """{(row, d_model, train): the runs of the learning rate with the best mean accuracy over its seeds}."""
+    """{all settings but learning rate and seed: the runs of the rate with the best mean accuracy over its seeds}."""
     by_rate = {}
     for run in runs:
-        group = by_rate.setdefault((run["row"], run["d_model"], run["train"]), {})
-        group.setdefault(run["lr"], []).append(run)
+        by_rate.setdefault(run["group"], {}).setdefault(run["lr"], []).append(run)
     return {
-        key: max(rates.values(), key=lambda seeds: _mean([run["accuracy"] for run in seeds]))
-        for key, rates in by_rate.items()
+        group: max(rates.values(), key=lambda seeds: _mean([run["accuracy"] for run in seeds]))
+        for group, rates in by_rate.items()
     }
 
 
 def _mqar_points(best):
-    """{(row, d_model): {task: accuracies}}: one training set with many tests, or one for each test."""
+    """{line: {task: accuracies}}: one training set with many tests, or one for each test."""
     points = {}
-    for (row, d_model, _), seeds in best.items():
-        tasks = points.setdefault((row, d_model), {})
+    for seeds in best.values():
         for run in seeds:
+            tasks = points.setdefault(run["line"], {})
             for task, accuracy in run["scores"].items():
                 tasks.setdefault(task, []).append(accuracy)
     return points
@@ -334,26 +364,71 @@ def _cut_lines(points, cut):
     return {key: [(task, points[key][task]) for task in tasks] for key, tasks in lines.items() if len(tasks) > 1}
 
 
-def _mqar_label(row, d_model, widths):
-    return f"{row} {d_model}" if widths else row
+def _mqar_looks(lines):
+    """{line: (colour, dash, marker, label)}; no two labels are the same."""
+    settings = {line: json.loads(line) for line in lines}
+    rows = {line: one["model"] for line, one in settings.items()}
+    styles = _styles([(row, None) for row in rows.values()])
+    labels = _mqar_labels(settings)
+    looks, variants = {}, {}
+    for line, row in rows.items():
+        others = json.dumps({name: value for name, value in settings[line].items() if name != "model"})
+        marker = MARKERS[variants.setdefault(others, len(variants)) % len(MARKERS)]
+        looks[line] = (*styles[row], marker, labels[line])
+    return looks
 
 
-def _draw_band(ax, xs, groups, style, label):
-    color, dash = style
-    ax.plot(xs, [_mean(group) for group in groups], color=color, linestyle=dash, linewidth=1.6, marker="o",
-            markersize=3, label=label)
+def _mqar_labels(settings):
+    """{line: label}: the row, the width where there are several, and what tells lines of one row and width apart."""
+    widths = len({one["d_model"] for one in settings.values()}) > 1
+    alike = {}
+    for line, one in settings.items():
+        alike.setdefault((one["model"], one["d_model"]), []).append(line)
+    labels = {}
+    for (row, d_model), lines in alike.items():
+        names = _telling({line: settings[line] for line in lines})
+        for line in lines:
+            known = [(MQAR_SETTINGS.get(name, name), settings[line][name]) for name in names if name in settings[line]]
+            more = [f"{name} {_setting_text(value)}" for name, value in known]
+            labels[line] = ", ".join([f"{row} {d_model}" if widths else row, *more])
+    return labels
+
+
+def _telling(settings):
+    """Names of a few settings whose values are different for any two of the lines."""
+    names, apart = [], 1
+    known = list(MQAR_SETTINGS)
+    for name in known + sorted({name for one in settings.values() for name in one} - set(known)):
+        values = {json.dumps([one.get(n) for n in (*names, name)]) for one in settings.values()}
+        if len(values) > apart:
+            names, apart = [*names, name], len(values)
+    return names
+
+
+def _setting_text(value):
+    if isinstance(value, list):
+        return " ".join(f"({length},{pairs})x{_setting_text(examples)}" for length, pairs, examples in value) or "none"
+    if isinstance(value, int) and value >= 1000 and value % 1000 == 0:
+        return f"{value // 1000}k"
+    return str(value)
+
+
+def _draw_band(ax, xs, groups, look):
+    color, dash, marker, label = look
+    ax.plot(xs, [_mean(group) for group in groups], color=color, linestyle=dash, linewidth=1.6, marker=marker,
+            markersize=3 if marker == "o" else 4.5, label=label)
     ax.fill_between(xs, [min(group) for group in groups], [max(group) for group in groups], color=color, alpha=0.12,
                     linewidth=0)
 
 
-def _draw_curves(ax, best, styles, widths):
+def _draw_curves(ax, best, looks):
     named = set()
-    for (row, d_model, _), seeds in best.items():
+    for seeds in best.values():
+        *style, label = looks[seeds[0]["line"]]
         # Runs may end early: a curve goes on at its last value.
         steps = sorted({step for run in seeds for step, _ in run["curve"]})
         groups = [[_value_at(run["curve"], step) for run in seeds] for step in steps]
-        label = _mqar_label(row, d_model, widths)
-        _draw_band(ax, steps, groups, styles[row], None if label in named else label)
+        _draw_band(ax, steps, groups, (*style, None if label in named else label))
         named.add(label)
     ax.set_title("training", loc="left", fontweight="bold", fontsize=11)
     ax.set_xlabel("steps")
@@ -363,11 +438,10 @@ def _value_at(curve, step):
     return ([accuracy for at, accuracy in curve if at <= step] or [0.0])[-1]
 
 
-def _draw_cut(ax, lines, cut, styles, widths):
+def _draw_cut(ax, lines, cut, looks):
     title, axis, tasks, which = cut
-    for (row, d_model), tested in lines.items():
-        _draw_band(ax, [task[which] for task, _ in tested], [values for _, values in tested], styles[row],
-                   _mqar_label(row, d_model, widths))
+    for line, tested in lines.items():
+        _draw_band(ax, [task[which] for task, _ in tested], [values for _, values in tested], looks[line])
     ticks = [task[which] for task in tasks if any(task in dict(tested) for tested in lines.values())]
     ax.set_xscale("log", base=2)
     ax.set_xticks(ticks, [_length_text(tick) for tick in ticks])

@@ -119,10 +119,11 @@ def test_labels_keep_their_distance_and_their_order():
     assert placed[1] == pytest.approx(0.11)
 
 
-def mqar_line(row, seed, accuracy, lr=0.01, tasks=((64, 16), (128, 32), (1024, 4), (1024, 8))):
+def mqar_line(row, seed, accuracy, lr=0.01, tasks=((64, 16), (128, 32), (1024, 4), (1024, 8)), **changes):
+    settings = {"model": row, "d_model": 64, "lr": lr, "seed": seed, "train": [[64, 4, 1000]], "epochs": 32, **changes}
     return json.dumps(
         {
-            "settings": {"model": row, "d_model": 64, "lr": lr, "seed": seed, "train": [[64, 4, 1000]]},
+            "settings": settings,
             "accuracy": accuracy,
             "scores": [{"length": length, "pairs": pairs, "accuracy": accuracy} for length, pairs in tasks],
             "curve": [{"step": 10 * i, "loss": None, "accuracy": accuracy * i / 4} for i in range(1, 5)],
@@ -153,7 +154,83 @@ def test_mqar_takes_the_best_learning_rate(tmp_path):
     assert [run["lr"] for run in best] == [0.001]
 
 
-@pytest.mark.parametrize("text", ["", "not JSON\n", "{}\n", "[]\n", '{"settings": {}}\n'])
+def mqar_runs(tmp_path, lines):
+    path = tmp_path / "results.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return plots.load_mqar(path)
+
+
+def labels_of(runs):
+    """{label: accuracies of its runs}"""
+    looks = plots._mqar_looks([run["line"] for run in runs])
+    groups = {}
+    for run in runs:
+        groups.setdefault(looks[run["line"]][-1], []).append(run["accuracy"])
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("setting", "one", "other", "labels"),
+    [
+        ("epochs", 2, 32, ("gdn, epochs 2", "gdn, epochs 32")),
+        ("batch", 32, 256, ("gdn, batch 32", "gdn, batch 256")),
+        ("vocab_size", 128, 8192, ("gdn, vocabulary 128", "gdn, vocabulary 8192")),
+        ("filler", "zeros", "random", ("gdn, filler zeros", "gdn, filler random")),
+        ("weight_decay", 0.1, 0.1000001, ("gdn, weight decay 0.1", "gdn, weight decay 0.1000001")),
+        ("train", [[64, 4, 1000]], [[64, 4, 1001]], ("gdn, trained on (64,4)x1k", "gdn, trained on (64,4)x1001")),
+        ("of_tomorrow", 1, 2, ("gdn, of_tomorrow 1", "gdn, of_tomorrow 2")),
+    ],
+)
+def test_mqar_runs_with_other_settings_are_not_seeds_of_one_curve(tmp_path, setting, one, other, labels):
+    values = [(one, 0, 0.2), (one, 1, 0.4), (other, 0, 0.8), (other, 1, 0.6)]
+    runs = mqar_runs(tmp_path, [mqar_line("gdn", seed, accuracy, **{setting: v}) for v, seed, accuracy in values])
+    assert [[run["accuracy"] for run in seeds] for seeds in plots._best_runs(runs).values()] == [[0.2, 0.4], [0.8, 0.6]]
+    assert labels_of(runs) == {labels[0]: [0.2, 0.4], labels[1]: [0.8, 0.6]}
+
+
+def test_mqar_labels_say_what_is_needed_and_no_more(tmp_path):
+    few = {"epochs": 1, "batch": 32, "vocab_size": 128}
+    runs = mqar_runs(
+        tmp_path,
+        [
+            mqar_line("gdn", 0, 0.1, batch=256),
+            mqar_line("gdn", 0, 0.2, **few),
+            mqar_line("gdn", 0, 0.3, d_model=128),
+            mqar_line("pgdn", 0, 0.4, **few),
+            mqar_line("gdn", 0, 0.5, **few | {"batch": 64}),
+        ],
+    )
+    assert labels_of(runs) == {
+        "gdn 64, epochs 32, batch 256": [0.1],
+        "gdn 64, epochs 1, batch 32": [0.2],
+        "gdn 128": [0.3],
+        "pgdn 64": [0.4],
+        "gdn 64, epochs 1, batch 64": [0.5],
+    }
+    looks = plots._mqar_looks([run["line"] for run in runs])
+    assert len({look[:3] for look in looks.values()}) == 5  # drawn differently, too
+
+
+def test_mqar_models_of_one_task_each_are_points_of_one_line(tmp_path):
+    lines = [
+        mqar_line("gdn", seed, 0.5, tasks=[task], train=[[*task, examples]], tests=[[*task, 10]], more_tests=[])
+        for task in ((64, 16), (128, 32), (256, 64))
+        for examples in (32000, 640)
+        for seed in (0, 1)
+    ]
+    runs = mqar_runs(tmp_path, lines)
+    assert len(plots._best_runs(runs)) == 6
+    assert {label: len(values) for label, values in labels_of(runs).items()} == {
+        "gdn, examples 32k": 6,
+        "gdn, examples 640": 6,
+    }
+    points = plots._cut_lines(plots._mqar_points(plots._best_runs(runs)), plots.MQAR_CUTS[1])
+    assert [[task for task, _ in tested] for tested in points.values()] == 2 * [[(64, 16), (128, 32), (256, 64)]]
+    plots.plot_mqar(runs, tmp_path / "out.png")
+    assert (tmp_path / "out.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("text", ["", "not JSON\n", "{}\n", "[]\n", '{"settings": {}}\n', '{"settings": []}\n'])
 def test_mqar_refuses_other_files(tmp_path, capsys, text):
     path = tmp_path / "results.jsonl"
     path.write_text(text)
