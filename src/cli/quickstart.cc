@@ -54,8 +54,9 @@ int64_t steps_in(double seconds) {
 }
 
 void compare_on_recall(const Settings& settings) {
-  const fs::path path = fs::path(settings.out) / "results.jsonl";
-  fs::remove(path);  // the curves of this time only
+  // Not results.jsonl: that holds what `deltanet mqar` took hours for, and this file starts anew every time.
+  const fs::path path = fs::path(settings.out) / "recall.jsonl";
+  fs::remove(path);
   const int64_t steps = steps_in(settings.seconds);
   fmt::print("{}: recall of 8 to 60 pairs of tokens (MQAR), {} steps for each model, one core each\n",
              bold("GDN and PGDN side by side"), steps);
@@ -124,7 +125,7 @@ std::function<int()> setup(const Arguments& args) {
   args.option("--seconds", settings->seconds, "Training of GDN and PGDN, about").positive().show_default();
   args.option("--text-seconds", settings->text_seconds, "Training on text").positive().show_default();
   args.option("--text", settings->texts, "Files to train on instead of the project's docs").existing_file();
-  args.option("--out", settings->out, "Folder of results.jsonl and the picture").show_default();
+  args.option("--out", settings->out, "Folder of recall.jsonl, which is written anew, and its picture").show_default();
   args.flag("--no-plot", settings->no_plot, "No picture");
   return [settings] { return run(*settings); };
 }
