@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "base/parallel.h"
+#include "cli/bench_measure.h"
 #include "cli/command.h"
 #include "cli/live_lines.h"
 #include "cli/mqar_tables.h"
@@ -27,7 +29,7 @@ struct Settings {
   int64_t epochs = 0, examples = 0, batch = 0, vocab = 0;  // 0: as the preset
   std::string filler;
   int threads = 0;
-  bool no_plot = false;
+  bool dry_run = false, no_plot = false;
 };
 
 struct Sweep {
@@ -125,9 +127,11 @@ std::vector<MqarRun> tasks_of(const Sweep& sweep) {
   return runs;
 }
 
-// Seeds outermost, so that a sweep that is stopped early has compared all models.
+// Seeds outermost, so that a sweep that is stopped early has compared all models. A run that is asked for twice, also
+// by two names of one row, is one run: otherwise it would count as two seeds.
 std::vector<MqarRun> runs_of(const Sweep& sweep) {
   std::vector<MqarRun> runs;
+  std::set<std::string> keys;
   for (const uint64_t seed : sweep.seeds) {
     for (const MqarRun& task : tasks_of(sweep)) {
       for (const int64_t d_model : sweep.d_models) {
@@ -139,7 +143,7 @@ std::vector<MqarRun> runs_of(const Sweep& sweep) {
             run.lr = lr;
             run.seed = seed;
             mqar_config(run);  // throws now what would be wrong later
-            runs.push_back(run);
+            if (keys.insert(mqar_key(run)).second) runs.push_back(run);
           }
         }
       }
@@ -148,10 +152,29 @@ std::vector<MqarRun> runs_of(const Sweep& sweep) {
   return runs;
 }
 
-double work_of(const MqarRun& run) {
+// Of the whole training; a run that reaches its accuracy early takes fewer.
+double tokens_of(const MqarRun& run) {
   double tokens = 0;
-  for (const MqarPart& part : run.train) tokens += static_cast<double>(part.examples * part.task.length);
-  return tokens * static_cast<double>(run.epochs * run.d_model);
+  for (const MqarPart& part : run.train) {
+    tokens += static_cast<double>(part.examples) * static_cast<double>(part.task.length);
+  }
+  return tokens * static_cast<double>(run.epochs);
+}
+
+double work_of(const MqarRun& run) { return tokens_of(run) * static_cast<double>(run.d_model); }
+
+void print_plan(const std::vector<MqarRun>& runs) {
+  std::vector<std::vector<std::string>> table = {
+      {"model", "d_model", "lr", "seed", "epochs", "steps", "tokens", "trained on"}};
+  double tokens = 0;
+  for (const MqarRun& run : runs) {
+    table.push_back({run.row, std::to_string(run.d_model), fmt::format("{:.3g}", run.lr), std::to_string(run.seed),
+                     std::to_string(run.epochs), std::to_string(mqar_steps(run)), count_text(tokens_of(run)),
+                     parts_text(run.train)});
+    tokens += tokens_of(run);
+  }
+  print_table(table, {1, 2, 3, 4, 5, 6});
+  fmt::print("{} runs, at most {} tokens of training\n", runs.size(), count_text(tokens));
 }
 
 // Gives each thread a line of its own on the screen.
@@ -214,6 +237,10 @@ void run_all(const std::vector<MqarRun>& runs, int threads, MqarResults& results
 
 int run(const Settings& settings) {
   const std::vector<MqarRun> all = runs_of(sweep_of(settings));
+  if (settings.dry_run) {
+    print_plan(all);
+    return 0;
+  }
   std::filesystem::create_directories(settings.out);
   const std::filesystem::path path = std::filesystem::path(settings.out) / "results.jsonl";
   MqarResults results(path);
@@ -260,6 +287,7 @@ std::function<int()> setup(const Arguments& args) {
   args.option("--filler", settings->filler, "Between the queries: random tokens or zeros").one_of({"random", "zeros"});
   args.option("--out", settings->out, "Folder of results.jsonl; runs that it holds are not run again").show_default();
   args.option("--threads", settings->threads, "Runs at a time (default: one per core)").not_negative();
+  args.flag("--dry-run", settings->dry_run, "Only list the runs and their tokens");
   args.flag("--no-plot", settings->no_plot, "No picture at the end");
   return [settings] { return run(*settings); };
 }

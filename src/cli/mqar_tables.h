@@ -9,7 +9,7 @@
 
 namespace deltanet::cli {
 
-// "(64,4)x100k (128,8)x20k": tasks as length, pairs and number of examples.
+// "(64,4)x100k (128,8)x20.0k": tasks as length, pairs and number of examples.
 std::string parts_text(const std::vector<MqarPart>& parts);
 
 // One line while a run goes on: step, loss, accuracy, speed, time left.
