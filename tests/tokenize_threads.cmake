@@ -1,18 +1,12 @@
 # `deltanet tokenize` gives the same bytes on one thread and on two, refuses to overwrite, and names what is wrong.
 # -DPROGRAM= -DTEXT= (a directory of texts) -DWORK_DIR=
 
+include(${CMAKE_CURRENT_LIST_DIR}/run_program.cmake)
 file(REMOVE_RECURSE ${WORK_DIR})
 file(MAKE_DIRECTORY ${WORK_DIR})
 
-function(run expected_status expected_text)
-  execute_process(COMMAND ${PROGRAM} tokenize ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE err)
-  if(NOT status EQUAL expected_status OR NOT "${out}${err}" MATCHES "${expected_text}")
-    message(FATAL_ERROR "tokenize ${ARGN}\nstatus ${status}, expected ${expected_status} and \"${expected_text}\"\n${out}${err}")
-  endif()
-endfunction()
-
 foreach(threads 1 2)
-  run(0 "documents" ${TEXT} --tokenizer bytes --out ${WORK_DIR}/${threads} --threads ${threads} --eos 0
+  run(0 "documents" tokenize ${TEXT} --tokenizer bytes --out ${WORK_DIR}/${threads} --threads ${threads} --eos 0
       --shard-tokens 300000 --split-blank-lines)
 endforeach()
 file(GLOB names RELATIVE ${WORK_DIR}/1 ${WORK_DIR}/1/*)
@@ -29,14 +23,14 @@ foreach(name IN LISTS names)
   endif()
 endforeach()
 
-run(1 "holds a corpus of tokens already" ${TEXT} --tokenizer bytes --out ${WORK_DIR}/1)
-run(0 "EOS" ${TEXT} --tokenizer bytes --out ${WORK_DIR}/1 --force)
-run(1 "none.txt: does not exist" ${WORK_DIR}/none.txt --tokenizer bytes --out ${WORK_DIR}/3)
-run(1 "--eos: given .256.; expected auto" ${TEXT} --tokenizer bytes --out ${WORK_DIR}/3 --eos 256)
+run(1 "holds a corpus of tokens already" tokenize ${TEXT} --tokenizer bytes --out ${WORK_DIR}/1)
+run(0 "EOS" tokenize ${TEXT} --tokenizer bytes --out ${WORK_DIR}/1 --force)
+run(1 "none.txt: does not exist" tokenize ${WORK_DIR}/none.txt --tokenizer bytes --out ${WORK_DIR}/3)
+run(1 "--eos: given .256.; expected auto" tokenize ${TEXT} --tokenizer bytes --out ${WORK_DIR}/3 --eos 256)
 file(WRITE ${WORK_DIR}/bad.jsonl "{\"text\": \"good\"}\n{\"body\": \"bad\"}\n")
-run(1 "bad.jsonl: line 2: given the fields" ${WORK_DIR}/bad.jsonl --tokenizer bytes --out ${WORK_DIR}/3)
+run(1 "bad.jsonl: line 2: given the fields" tokenize ${WORK_DIR}/bad.jsonl --tokenizer bytes --out ${WORK_DIR}/3)
 file(WRITE ${WORK_DIR}/empty.txt "")
-run(1 "given files without text" ${WORK_DIR}/empty.txt --tokenizer bytes --out ${WORK_DIR}/3)
+run(1 "given files without text" tokenize ${WORK_DIR}/empty.txt --tokenizer bytes --out ${WORK_DIR}/3)
 if(EXISTS ${WORK_DIR}/3/meta.json)
   message(FATAL_ERROR "a failed run left meta.json behind")
 endif()
