@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -59,20 +60,39 @@ TEST(Permutation, DependsOnSeedAndStream) {
   EXPECT_NE(order, order_of(1000, 1 + (uint64_t{1} << 32), 0));
 }
 
+// Statistics of a thousand orders against those of random ones, each within four standard deviations. Orders that are
+// too even are as wrong as those that are not even enough.
 TEST(Permutation, LooksRandom) {
-  // Mean distance of neighbours and of fixed points: n/3 and 1 for random orders.
-  constexpr int64_t kSize = 10000;
-  double distance = 0, fixed = 0;
-  constexpr int kOrders = 20;
-  for (int stream = 0; stream < kOrders; ++stream) {
-    const auto order = order_of(kSize, 7, static_cast<uint64_t>(stream));
-    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-      distance += std::abs(static_cast<double>(order[i + 1] - order[i])) / (kSize - 1) / kOrders;
-      fixed += (order[i] == static_cast<int64_t>(i)) / static_cast<double>(kOrders);
+  constexpr int64_t kSize = 1000, kOrders = 1000, kCells = 8;
+  double distance = 0, fixed = 0, followers = 0, shared = 0, chi_square = 0;
+  std::vector<int64_t> previous = order_of(kSize, 7, kOrders);
+  for (uint64_t stream = 0; stream < kOrders; ++stream) {
+    const std::vector<int64_t> order = order_of(kSize, 7, stream);
+    std::vector<double> counts(kCells * kCells);
+    for (int64_t i = 0; i < kSize; ++i) {
+      fixed += order[i] == i;
+      shared += order[i] == previous[i];
+      ++counts[i * kCells / kSize * kCells + order[i] * kCells / kSize];
+      if (i == 0) continue;
+      distance += static_cast<double>(std::abs(order[i] - order[i - 1]));
+      followers += order[i] == order[i - 1] + 1;
     }
+    constexpr double kExpected = static_cast<double>(kSize) / (kCells * kCells);
+    for (const double count : counts) chi_square += (count - kExpected) * (count - kExpected) / kExpected;
+    previous = order;
   }
-  EXPECT_NEAR(distance, kSize / 3.0, kSize * 0.01);
-  EXPECT_NEAR(fixed, 1.0, 1.0);
+  // One on average in each order, with a variance of one: values at their own place, at the same place in two streams,
+  // and behind their predecessor.
+  const double count_bound = 4 * std::sqrt(static_cast<double>(kOrders));
+  EXPECT_NEAR(fixed, kOrders, count_bound);
+  EXPECT_NEAR(shared, kOrders, count_bound);
+  EXPECT_NEAR(followers, kOrders, count_bound);
+  // Eighths of the places against eighths of the values: both sums are given, which leaves 7 * 7 degrees of freedom.
+  constexpr double kFreedom = (kCells - 1) * (kCells - 1) * static_cast<double>(kOrders);
+  EXPECT_NEAR(chi_square, kFreedom * kSize / (kSize - 1), 4 * std::sqrt(2 * kFreedom));
+  // Neighbours are (n+1)/3 apart, with a standard deviation of about n / sqrt(18) for each pair.
+  constexpr double kPairs = static_cast<double>(kOrders * (kSize - 1));
+  EXPECT_NEAR(distance / kPairs, (kSize + 1) / 3.0, 4 * kSize / std::sqrt(18.0 * kPairs));
 }
 
 TEST(Permutation, AllOrdersOfThreeAppear) {

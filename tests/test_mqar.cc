@@ -165,6 +165,29 @@ TEST(Mqar, ExampleIsAFunctionOfSeedSplitAndIndex) {
   EXPECT_NE(read_example(data, 0).ids, read_example({{}, parts, 1, MqarSplit::kTest}, 0).ids);
 }
 
+// ---- the tasks of the paper
+
+TEST(MqarTasks, TheMixIsThePapers) {
+  const std::vector<MqarPart> expected = {
+      {{64, 4}, 100000}, {{128, 8}, 20000}, {{256, 16}, 20000}, {{256, 32}, 20000}, {{256, 64}, 20000}};
+  EXPECT_EQ(mqar_train_mix(), expected);
+}
+
+TEST(MqarTasks, TheTestsAreThePapers) {
+  const std::vector<MqarPart> expected = {{{64, 4}, 1000},   {{64, 8}, 1000},    {{64, 16}, 1000},   {{128, 32}, 1000},
+                                          {{256, 64}, 1000}, {{512, 128}, 1000}, {{1024, 256}, 1000}};
+  EXPECT_EQ(mqar_tests(), expected);
+}
+
+TEST(MqarTasks, TheCutsAreThePapers) {
+  const std::vector<MqarCut> cuts = mqar_cuts();
+  ASSERT_EQ(cuts.size(), 3u);
+  EXPECT_EQ(cuts[0].tasks, (std::vector<MqarTask>{{64, 16}, {128, 16}, {256, 16}, {512, 16}, {1024, 16}}));
+  EXPECT_EQ(cuts[1].tasks, (std::vector<MqarTask>{{64, 16}, {128, 32}, {256, 64}, {512, 128}, {1024, 256}}));
+  EXPECT_EQ(cuts[2].tasks, (std::vector<MqarTask>{
+                               {1024, 4}, {1024, 8}, {1024, 16}, {1024, 32}, {1024, 64}, {1024, 128}, {1024, 256}}));
+}
+
 TEST(Mqar, ImpossibleTasksAreRefused) {
   EXPECT_NE(error_of([] {
               validate(MqarOptions{}, MqarTask{63, 16});
