@@ -109,12 +109,16 @@ TEST(Shards, UnfinishedDirectoriesAreNoCorpus) {
   {
     ShardWriter writer(directory.path(), {.vocab_size = 12, .shard_tokens = 2});
     writer.append(Ids{1, 2, 3, 4, 5});
+    EXPECT_FALSE(data::is_token_directory(directory.path()));
+    EXPECT_ERROR_HAS(ShardStore(directory.path()), "given no meta.json in it");
   }
-  EXPECT_FALSE(data::is_token_directory(directory.path()));
-  EXPECT_ERROR_HAS(ShardStore(directory.path()), "given no meta.json in it");
-  EXPECT_EQ(directory.names().size(), 4u);  // two finished shards; the next writer removes them
+  EXPECT_EQ(directory.names(), std::vector<std::string>{});
+  // Killed while it wrote, and killed while it moved its files.
+  std::filesystem::create_directory(directory / ".unfinished");
+  put(directory / ".unfinished/shard-00007.bin", "left");
+  put(directory / "shard-00008.bin", "left");
   write(directory.path(), {{7}}, {.vocab_size = 12, .shard_tokens = 2});
-  EXPECT_EQ(directory.names().size(), 3u);
+  EXPECT_EQ(directory.names(), (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx"}));
   EXPECT_EQ(all_ids(ShardStore(directory.path())), Ids{7});
 }
 
@@ -128,6 +132,39 @@ TEST(Shards, ACorpusIsReplacedOnlyIfAsked) {
   EXPECT_EQ(all_ids(ShardStore(directory.path())), Ids{7});
   EXPECT_EQ(directory.names(),
             (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx", "shard-notes.bin"}));
+}
+
+TEST(Shards, ACorpusStaysUntilTheOneInItsPlaceIsComplete) {
+  const TemporaryDirectory directory;
+  write(directory.path(), {{1, 2, 3}}, {.vocab_size = 12, .shard_tokens = 1});
+  const std::vector<std::string> names = directory.names();
+  {
+    ShardWriter writer(directory.path(), {.vocab_size = 12, .shard_tokens = 2, .replace = true});
+    writer.append(Ids{7, 8, 9, 10, 11});  // a kill here leaves what is there now
+    EXPECT_EQ(all_ids(ShardStore(directory.path())), (Ids{1, 2, 3}));
+    EXPECT_ERROR_HAS(writer.append(Ids{12}), "given the id 12");
+  }
+  EXPECT_EQ(directory.names(), names);
+  EXPECT_EQ(all_ids(ShardStore(directory.path())), (Ids{1, 2, 3}));
+  {
+    const FileSizeLimit limit(100);  // less than meta.json
+    EXPECT_ERROR_HAS(write(directory.path(), {{7}}, {.vocab_size = 12, .replace = true}), "File too large");
+  }
+  EXPECT_EQ(directory.names(), names);
+  EXPECT_EQ(all_ids(ShardStore(directory.path())), (Ids{1, 2, 3}));
+}
+
+TEST(Shards, AMetaOfSomethingElseIsNotReplaced) {
+  const TemporaryDirectory directory;
+  for (const char* text : {"{\"name\": \"mine\"}", "no JSON", ""}) {
+    put(directory / "meta.json", text);
+    for (const bool replace : {false, true}) {
+      EXPECT_ERROR_HAS(write(directory.path(), {{7}}, {.vocab_size = 12, .replace = replace}),
+                       "holds a meta.json that is none of a corpus of tokens; choose another directory or remove it");
+    }
+    EXPECT_EQ(contents(directory / "meta.json"), text);
+    EXPECT_EQ(directory.names(), std::vector<std::string>{"meta.json"});
+  }
 }
 
 TEST(Shards, AFullDiskLeavesNoCorpus) {

@@ -1,4 +1,5 @@
-# `deltanet tokenize` gives the same bytes on one thread and on two, refuses to overwrite, and names what is wrong.
+# `deltanet tokenize` gives the same bytes on one thread and on two, refuses to overwrite, names what is wrong, and keeps
+# an old corpus until the new one is complete.
 # -DPROGRAM= -DTEXT= (a directory of texts) -DWORK_DIR=
 
 include(${CMAKE_CURRENT_LIST_DIR}/run_program.cmake)
@@ -33,4 +34,27 @@ file(WRITE ${WORK_DIR}/empty.txt "")
 run(1 "given files without text" tokenize ${WORK_DIR}/empty.txt --tokenizer bytes --out ${WORK_DIR}/3)
 if(EXISTS ${WORK_DIR}/3/meta.json)
   message(FATAL_ERROR "a failed run left meta.json behind")
+endif()
+
+# With --force too, an error leaves the old corpus as it was, and what is no corpus is not touched.
+file(GLOB names RELATIVE ${WORK_DIR}/2 ${WORK_DIR}/2/* ${WORK_DIR}/2/.*)
+foreach(name IN LISTS names)
+  file(SHA256 ${WORK_DIR}/2/${name} before_${name})
+endforeach()
+run(1 "bad.jsonl: line 2: given the fields" ${WORK_DIR}/bad.jsonl --tokenizer bytes --out ${WORK_DIR}/2 --force)
+file(GLOB names_after RELATIVE ${WORK_DIR}/2 ${WORK_DIR}/2/* ${WORK_DIR}/2/.*)
+if(NOT names STREQUAL names_after)
+  message(FATAL_ERROR "a failed run with --force left ${names_after} of ${names}")
+endif()
+foreach(name IN LISTS names)
+  file(SHA256 ${WORK_DIR}/2/${name} after)
+  if(NOT after STREQUAL before_${name})
+    message(FATAL_ERROR "a failed run with --force changed ${name}")
+  endif()
+endforeach()
+file(WRITE ${WORK_DIR}/4/meta.json "{\"name\": \"mine\"}")
+run(1 "holds a meta.json that is none of a corpus" ${TEXT} --tokenizer bytes --out ${WORK_DIR}/4 --force)
+file(READ ${WORK_DIR}/4/meta.json meta)
+if(NOT meta STREQUAL "{\"name\": \"mine\"}")
+  message(FATAL_ERROR "--force replaced a meta.json of something else")
 endif()

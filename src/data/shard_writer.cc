@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <bit>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "data/shards.h"
@@ -19,23 +21,22 @@ bool is_shard_name(const std::string& name) {
   return number.size() >= 5 && number.find_first_not_of("0123456789") == number.npos;
 }
 
-// First meta.json, for good: from then on the directory is unfinished until there is a new one.
-void remove_corpus(const fs::path& directory) {
-  if (fs::remove(directory / "meta.json")) sync_directory(directory);
-  std::vector<fs::path> shards;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    if (is_shard_name(entry.path().filename().string())) shards.push_back(entry.path());
+std::set<std::string> names_in(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+void remove_shards_except(const fs::path& directory, const std::set<std::string>& kept) {
+  for (const std::string& name : names_in(directory)) {
+    if (is_shard_name(name) && !kept.contains(name)) fs::remove(directory / name);
   }
-  for (const fs::path& shard : shards) fs::remove(shard);
 }
 
 }  // namespace
 
 ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
-    : directory_(std::move(directory)), options_(options) {
-  const auto refuse = [&](const std::string& what) {
-    throw Error("[write_shards] " + directory_.string() + ": " + what);
-  };
+    : directory_(std::move(directory)), unfinished_(directory_ / ".unfinished"), options_(options) {
   if (options_.vocab_size < 1)
     refuse("vocab_size: given " + std::to_string(options_.vocab_size) + "; expected 1 or more");
   if (options_.shard_tokens < 1) {
@@ -45,12 +46,15 @@ ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
     refuse("eos: given the id " + std::to_string(*options_.eos) + "; expected one below " +
            std::to_string(options_.vocab_size));
   }
-  if (!options_.replace && is_token_directory(directory_)) {
-    refuse("holds a corpus of tokens already; choose another directory or replace it");
-  }
   try {
-    fs::create_directories(directory_);
-    remove_corpus(directory_);
+    if (is_token_directory(directory_)) {
+      check_old_corpus();
+    } else {
+      fs::create_directories(directory_);
+      remove_shards_except(directory_, {});  // of a finish() that was cut short
+    }
+    fs::remove_all(unfinished_);
+    fs::create_directory(unfinished_);
   } catch (const fs::filesystem_error& error) {
     refuse(error.code().message());
   }
@@ -60,11 +64,31 @@ ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
   meta_.tokenizer = options_.tokenizer;
 }
 
+ShardWriter::~ShardWriter() {
+  if (moving_) return;
+  std::error_code ignored;
+  fs::remove_all(unfinished_, ignored);  // gives a full disk its space back
+}
+
+void ShardWriter::refuse(const std::string& what) const {
+  throw Error("[write_shards] " + directory_.string() + ": " + what);
+}
+
+void ShardWriter::check_old_corpus() const {
+  try {
+    read_meta(directory_);
+  } catch (const Error& error) {
+    refuse(
+        std::string("holds a meta.json that is none of a corpus of tokens; choose another directory or remove it (") +
+        error.what() + ")");
+  }
+  if (!options_.replace) refuse("holds a corpus of tokens already; choose another directory or replace it");
+}
+
 void ShardWriter::append(std::span<const int32_t> ids) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= options_.vocab_size) {
-      throw Error("[write_shards] " + directory_.string() + ": given the id " + std::to_string(id) +
-                  "; expected 0 to " + std::to_string(options_.vocab_size - 1));
+      refuse("given the id " + std::to_string(id) + "; expected 0 to " + std::to_string(options_.vocab_size - 1));
     }
   }
   put(ids);
@@ -106,15 +130,14 @@ void ShardWriter::end_document() {
 
 void ShardWriter::start_shard() {
   if (meta_.shards.size() == kMostShards) {
-    throw Error("[write_shards] " + directory_.string() + ": shard_tokens: given " +
-                std::to_string(options_.shard_tokens) + ", which makes more than " + std::to_string(kMostShards) +
-                " shards; expected more tokens in each");
+    refuse("shard_tokens: given " + std::to_string(options_.shard_tokens) + ", which makes more than " +
+           std::to_string(kMostShards) + " shards; expected more tokens in each");
   }
-  file_.emplace(shard_path(directory_, meta_.shards.size(), ".bin"));
+  file_.emplace(shard_path(unfinished_, meta_.shards.size(), ".bin"));
 }
 
 void ShardWriter::end_shard() {
-  AtomicFile index(shard_path(directory_, meta_.shards.size(), ".idx"));
+  AtomicFile index(shard_path(unfinished_, meta_.shards.size(), ".idx"));
   index.write(starts_.data(), starts_.size() * sizeof(uint64_t));
   file_->commit();
   index.commit();
@@ -129,8 +152,26 @@ const ShardMeta& ShardWriter::finish() {
   if (file_) end_shard();
   AtomicFile file(directory_ / "meta.json");
   file.write(meta_to_json(meta_));
+  file.prepare();  // all that needs space is done: a full disk cannot come between the old corpus and the new one
+  try {
+    replace_files();
+  } catch (const fs::filesystem_error& error) {
+    refuse(error.code().message());
+  }
   file.commit();
+  std::error_code ignored;
+  fs::remove(unfinished_, ignored);  // empty; the next writer removes it if it has to
   return meta_;
+}
+
+// First the old meta.json goes, for good: from then on the directory is unfinished until there is a new one.
+void ShardWriter::replace_files() {
+  const std::set<std::string> names = names_in(unfinished_);
+  moving_ = true;
+  if (fs::remove(directory_ / "meta.json")) sync_directory(directory_);
+  for (const std::string& name : names) fs::rename(unfinished_ / name, directory_ / name);
+  remove_shards_except(directory_, names);
+  sync_directory(directory_);
 }
 
 }  // namespace deltanet::data

@@ -36,13 +36,17 @@ uint32_t copy_ids(const T* source, int64_t count, int32_t* ids) {
 
 bool is_token_directory(const fs::path& directory) { return fs::exists(directory / "meta.json"); }
 
+ShardMeta read_meta(const fs::path& directory) {
+  const fs::path meta = directory / "meta.json";
+  return meta_from_json(read_file(meta, kLongestMeta), meta.string());
+}
+
 ShardStore::ShardStore(const fs::path& directory) : directory_(directory), begins_{0} {
   if (!is_token_directory(directory_)) {
     throw Error("[open_shards] " + directory_.string() +
                 ": given no meta.json in it; expected a directory that `deltanet tokenize` finished");
   }
-  const fs::path meta = directory_ / "meta.json";
-  meta_ = meta_from_json(read_file(meta, kLongestMeta), meta.string());
+  meta_ = read_meta(directory_);
   for (std::size_t s = 0; s < meta_.shards.size(); ++s) {
     shards_.push_back({MappedFile(shard_path(directory_, s, ".bin"), MappedFile::Access::kRandom),
                        MappedFile(shard_path(directory_, s, ".idx"), MappedFile::Access::kRandom)});

@@ -14,11 +14,12 @@
 // A corpus of tokens on disk: a directory with
 //
 //   meta.json         what is in it; written last, so that an unfinished directory never looks complete
-//   shard-00000.bin   tokens, little-endian, two bytes each (vocabularies up to 65536) or four; the end of one file
-//   goes shard-00001.bin   on in the next, also inside a document
+//   shard-00000.bin   tokens, little-endian, two bytes each (vocabularies up to 65536) or four
+//   shard-00001.bin   what follows them: files may end inside a document
 //   ...
 //   shard-00000.idx   where documents start in shard-00000.bin: numbers of tokens, little-endian, eight bytes each
 //   ...
+//   .unfinished/      files of a corpus that is being written; they move up when all of them are complete
 
 namespace deltanet::data {
 
@@ -41,6 +42,8 @@ struct ShardMeta {
 
 // True if the directory holds a complete corpus of tokens.
 bool is_token_directory(const std::filesystem::path& directory);
+// Its meta.json.
+ShardMeta read_meta(const std::filesystem::path& directory);
 
 struct ShardOptions {
   int64_t vocab_size = 0;
@@ -50,15 +53,19 @@ struct ShardOptions {
   bool replace = false;  // a complete corpus that is already there
 };
 
-// Writes such a directory, document after document. Without finish() there is no meta.json.
+// Writes such a directory, document after document. Before finish() a corpus that is replaced stays as it was, and
+// without one there is no meta.json.
 class ShardWriter {
  public:
-  // Makes the directory, and removes what an unfinished run left there.
+  // Makes the directory, and removes what an unfinished run left there. A meta.json of something else is an Error.
   ShardWriter(std::filesystem::path directory, const ShardOptions& options);
+  ~ShardWriter();
+  ShardWriter(const ShardWriter&) = delete;
+  ShardWriter& operator=(const ShardWriter&) = delete;
 
   void append(std::span<const int32_t> ids);  // to the open document; an Error for ids outside the vocabulary
   void end_document();                        // a document without tokens leaves nothing behind
-  // Ends the last document and completes the directory.
+  // Ends the last document, takes the old corpus away and completes the directory.
   const ShardMeta& finish();
 
   int64_t tokens() const { return tokens_; }
@@ -69,8 +76,11 @@ class ShardWriter {
   void write_ids(std::span<const int32_t> ids);
   void start_shard();
   void end_shard();
+  void check_old_corpus() const;
+  void replace_files();
+  [[noreturn]] void refuse(const std::string& what) const;
 
-  std::filesystem::path directory_;
+  std::filesystem::path directory_, unfinished_;
   ShardOptions options_;
   ShardMeta meta_;
   std::optional<AtomicFile> file_;  // of the open shard
@@ -78,6 +88,7 @@ class ShardWriter {
   std::vector<uint64_t> starts_;    // in it
   bool inside_document_ = false;
   int64_t tokens_ = 0, documents_ = 0;
+  bool moving_ = false;  // files out of unfinished_
 };
 
 // Reads such a directory, mapped into memory. Sizes, counts and starts of documents are checked here; the ids that
