@@ -167,6 +167,66 @@ TEST(Shards, AMetaOfSomethingElseIsNotReplaced) {
   }
 }
 
+TEST(Shards, TheTokenizerStaysWithItsTokens) {
+  using Names = std::vector<std::string>;
+  const TemporaryDirectory directory;
+  write(directory.path(), {{1}},
+        {.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "one"}, {"tokenizer_config.json", "its settings"}}});
+  EXPECT_EQ(directory.names(),
+            (Names{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.json", "tokenizer_config.json"}));
+  {
+    ShardWriter writer(directory.path(),
+                       {.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "two"}}, .replace = true});
+    writer.append(Ids{2});
+    EXPECT_EQ(contents(directory / "tokenizer.json"), "one");
+    writer.finish();
+  }
+  EXPECT_EQ(contents(directory / "tokenizer.json"), "two");
+  EXPECT_EQ(directory.names(), (Names{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.json"}));
+  write(directory.path(), {{3}}, {.vocab_size = 12, .tokenizer = "bytes", .replace = true});
+  EXPECT_EQ(directory.names(), (Names{"meta.json", "shard-00000.bin", "shard-00000.idx"}));
+}
+
+TEST(Shards, TheTokenizerOfSomethingElseIsNotReplaced) {
+  const TemporaryDirectory directory;
+  put(directory / "tokenizer.json", "one");
+  for (const data::NamedFiles& files :
+       {data::NamedFiles{}, {{"tokenizer.json", "two"}}, {{"tokenizer.model", "one"}}}) {
+    EXPECT_ERROR_HAS(write(directory.path(), {{7}}, {.vocab_size = 12, .tokenizer_files = files}),
+                     "holds a tokenizer.json that is none of this tokenizer");
+  }
+  EXPECT_EQ(directory.names(), std::vector<std::string>{"tokenizer.json"});
+  write(directory.path(), {{7}}, {.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "one"}}});
+  EXPECT_EQ(contents(directory / "tokenizer.json"), "one");
+  std::filesystem::remove(directory / "meta.json");  // killed while it moved its files
+  std::filesystem::create_directory(directory / ".unfinished");
+  write(directory.path(), {{7}}, {.vocab_size = 12, .tokenizer_files = {{"tokenizer.model", "two"}}});
+  EXPECT_EQ(directory.names(),
+            (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.model"}));
+}
+
+TEST(TokenizerFiles, GiveTheSameTokenizerWhereTheyArePut) {
+  const TemporaryDirectory from;
+  const std::filesystem::path golden = DELTANET_SOURCE_DIR "/tests/golden/tokenizers";
+  std::filesystem::copy_file(golden / "gpt2.json", from / "tokenizer.json");
+  std::filesystem::copy_file(golden / "llama3.json", from / "other.json");
+  std::filesystem::copy_file(golden / "sentencepiece_bpe.model", from / "tokenizer.model");
+  put(from / "tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
+  put(from / "config.json", "{}");
+  for (const char* name : {"", "tokenizer.json", "other.json", "tokenizer.model"}) {
+    const TemporaryDirectory to;
+    const auto files = data::read_tokenizer_files((from / name).string());
+    EXPECT_TRUE(files.contains("tokenizer_config.json"));
+    EXPECT_FALSE(files.contains("config.json"));
+    for (const auto& [file, text] : files) put(to / file, text);
+    const auto one = load_tokenizer((from / name).string()), two = load_tokenizer(to.path().string());
+    EXPECT_EQ(one->vocab_size(), two->vocab_size()) << name;
+    EXPECT_EQ(one->eos(), two->eos()) << name;
+    EXPECT_EQ(one->encode("Some words, 12."), two->encode("Some words, 12.")) << name;
+  }
+  EXPECT_TRUE(data::read_tokenizer_files("bytes").empty());
+}
+
 TEST(Shards, AFullDiskLeavesNoCorpus) {
   const TemporaryDirectory directory;
   {

@@ -58,3 +58,11 @@ file(READ ${WORK_DIR}/4/meta.json meta)
 if(NOT meta STREQUAL "{\"name\": \"mine\"}")
   message(FATAL_ERROR "--force replaced a meta.json of something else")
 endif()
+
+# The tokenizer's files go along, whatever they are called.
+run(0 "documents" ${TEXT} --tokenizer ${TEXT}/../tokenizers/gpt2.json --out ${WORK_DIR}/5)
+file(SHA256 ${TEXT}/../tokenizers/gpt2.json given)
+file(SHA256 ${WORK_DIR}/5/tokenizer.json taken)
+if(NOT given STREQUAL taken)
+  message(FATAL_ERROR "the shards hold another tokenizer than the one they were made with")
+endif()

@@ -97,6 +97,7 @@ void run(const Settings& settings) {
   data::ShardWriter writer(settings.out, {.vocab_size = tokenizer->vocab_size(),
                                           .eos = chosen_eos(settings.eos, *tokenizer),
                                           .tokenizer = settings.tokenizer,
+                                          .tokenizer_files = data::read_tokenizer_files(settings.tokenizer),
                                           .shard_tokens = settings.shard_tokens,
                                           .replace = settings.force});
   Meter meter(source.bytes_total());

@@ -51,7 +51,8 @@ ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
       check_old_corpus();
     } else {
       fs::create_directories(directory_);
-      remove_shards_except(directory_, {});  // of a finish() that was cut short
+      if (!fs::exists(unfinished_)) check_other_files();  // otherwise a finish() that was cut short put them there
+      remove_shards_except(directory_, {});
     }
     fs::remove_all(unfinished_);
     fs::create_directory(unfinished_);
@@ -83,6 +84,17 @@ void ShardWriter::check_old_corpus() const {
         error.what() + ")");
   }
   if (!options_.replace) refuse("holds a corpus of tokens already; choose another directory or replace it");
+}
+
+// What is there already must be what will be there: a file of something else is neither overwritten, nor taken for a
+// part of this tokenizer later on.
+void ShardWriter::check_other_files() const {
+  for (const auto& [name, text] : read_companions(directory_)) {
+    const auto own = options_.tokenizer_files.find(name);
+    if (own == options_.tokenizer_files.end() || own->second != text) {
+      refuse("holds a " + name + " that is none of this tokenizer; choose another directory or remove it");
+    }
+  }
 }
 
 void ShardWriter::append(std::span<const int32_t> ids) {
@@ -150,6 +162,11 @@ void ShardWriter::end_shard() {
 const ShardMeta& ShardWriter::finish() {
   end_document();
   if (file_) end_shard();
+  for (const auto& [name, text] : options_.tokenizer_files) {
+    AtomicFile file(unfinished_ / name);
+    file.write(text);
+    file.commit();
+  }
   AtomicFile file(directory_ / "meta.json");
   file.write(meta_to_json(meta_));
   file.prepare();  // all that needs space is done: a full disk cannot come between the old corpus and the new one
@@ -171,6 +188,7 @@ void ShardWriter::replace_files() {
   if (fs::remove(directory_ / "meta.json")) sync_directory(directory_);
   for (const std::string& name : names) fs::rename(unfinished_ / name, directory_ / name);
   remove_shards_except(directory_, names);
+  remove_companions_except(directory_, options_.tokenizer_files);
   sync_directory(directory_);
 }
 

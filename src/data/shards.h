@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "data/token_store.h"
+#include "data/tokenizer_files.h"
 
 // A corpus of tokens on disk: a directory with
 //
@@ -19,6 +20,7 @@
 //   ...
 //   shard-00000.idx   where documents start in shard-00000.bin: numbers of tokens, little-endian, eight bytes each
 //   ...
+//   tokenizer.json    and what else belongs to the tokenizer, so that training can hand it on; none for bytes
 //   .unfinished/      files of a corpus that is being written; they move up when all of them are complete
 
 namespace deltanet::data {
@@ -49,6 +51,7 @@ struct ShardOptions {
   int64_t vocab_size = 0;
   std::optional<int32_t> eos = {};  // put behind every document
   std::string tokenizer = {};
+  NamedFiles tokenizer_files = {};
   int64_t shard_tokens = int64_t{1} << 28;
   bool replace = false;  // a complete corpus that is already there
 };
@@ -57,7 +60,8 @@ struct ShardOptions {
 // without one there is no meta.json.
 class ShardWriter {
  public:
-  // Makes the directory, and removes what an unfinished run left there. A meta.json of something else is an Error.
+  // Makes the directory, and removes what an unfinished run left there. A meta.json or a tokenizer that is part of
+  // something else is an Error.
   ShardWriter(std::filesystem::path directory, const ShardOptions& options);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
@@ -77,6 +81,7 @@ class ShardWriter {
   void start_shard();
   void end_shard();
   void check_old_corpus() const;
+  void check_other_files() const;
   void replace_files();
   [[noreturn]] void refuse(const std::string& what) const;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "data/tokenizer_files.h"
 #include "deltanet/error.h"
 #include "model/checkpoint.h"
 #include "model/model_impl.h"
@@ -132,8 +133,7 @@ std::span<const float> Model::gradient(std::string_view name) const {
 
 void Model::save(const std::string& directory, const SaveOptions& options) const {
   save_weights(*impl_->weights, directory, options,
-               impl_->source.empty() ? std::map<std::string, std::string>() : read_companions(impl_->source),
-               impl_->threads);
+               impl_->source.empty() ? data::NamedFiles() : data::read_companions(impl_->source), impl_->threads);
 }
 
 std::vector<std::string> model_presets() { return preset_names(); }

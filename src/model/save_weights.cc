@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "deltanet/error.h"
 #include "model/checkpoint.h"
 
@@ -11,9 +10,6 @@ namespace deltanet {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kCompanions[] = {"tokenizer.json",          "tokenizer.model",        "tokenizer_config.json",
-                                       "special_tokens_map.json", "generation_config.json", "added_tokens.json"};
 
 DType save_dtype(const std::string& name) {
   if (name == "f32") return DType::kF32;
@@ -27,15 +23,6 @@ std::string torch_dtype(DType dtype) {
 }
 
 }  // namespace
-
-std::map<std::string, std::string> read_companions(const fs::path& directory) {
-  constexpr int64_t kLargest = int64_t{256} << 20;
-  std::map<std::string, std::string> files;
-  for (const char* name : kCompanions) {
-    if (fs::exists(directory / name)) files[name] = read_file(directory / name, kLargest);
-  }
-  return files;
-}
 
 void save_weights(const Weights& weights, const fs::path& directory, const SaveOptions& options,
                   std::map<std::string, std::string> others, int threads) {

@@ -14,7 +14,4 @@ namespace deltanet {
 void save_weights(const Weights& weights, const std::filesystem::path& directory, const SaveOptions& options,
                   std::map<std::string, std::string> others, int threads);
 
-// What belongs to a checkpoint besides its weights and config.json, by name: the tokenizer and its settings.
-std::map<std::string, std::string> read_companions(const std::filesystem::path& directory);
-
 }  // namespace deltanet

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/parallel.h"
+#include "data/tokenizer_files.h"
 #include "deltanet/error.h"
 #include "model/checkpoint.h"
 #include "model/save_weights.h"
@@ -153,8 +154,8 @@ void remove_step(const fs::path& out, int64_t step) {
 
 std::map<std::string, std::string> tokenizer_files(const TrainConfig& config) {
   const fs::path path(config.tokenizer);
-  if (fs::is_directory(path)) return read_companions(path);
-  return fs::exists(path) ? read_companions(path.has_parent_path() ? path.parent_path() : fs::path("."))
+  if (fs::is_directory(path)) return data::read_companions(path);
+  return fs::exists(path) ? data::read_companions(path.has_parent_path() ? path.parent_path() : fs::path("."))
                           : std::map<std::string, std::string>();
 }
 
