@@ -12,6 +12,7 @@
 #include "deltanet/error.h"
 #include "model/checkpoint.h"
 #include "model/save_weights.h"
+#include "train/training_data.h"
 
 namespace deltanet {
 namespace {
@@ -153,10 +154,12 @@ void remove_step(const fs::path& out, int64_t step) {
 }
 
 std::map<std::string, std::string> tokenizer_files(const TrainConfig& config) {
-  const fs::path path(config.tokenizer);
-  if (fs::is_directory(path)) return data::read_companions(path);
-  return fs::exists(path) ? data::read_companions(path.has_parent_path() ? path.parent_path() : fs::path("."))
-                          : std::map<std::string, std::string>();
+  try {
+    const std::string tokenizer = chosen_tokenizer(config, config.model_config().vocab_size);
+    return tokenizer.empty() ? data::NamedFiles() : data::read_tokenizer_files(tokenizer);
+  } catch (const std::exception&) {
+    return {};  // data that are gone since the run began are no reason to lose a checkpoint
+  }
 }
 
 void add_weights(const Weights& weights, Checksum& checksum) {

@@ -24,7 +24,7 @@ struct TrainConfig {
 
   // On what.
   std::string data, eval_data;       // without eval_data the end of the data is held out
-  std::string tokenizer = "bytes";   // or the path of a tokenizer
+  std::string tokenizer;             // a path, or "bytes"; empty: that of the data
   bool document_boundaries = false;  // the state starts anew after every end of a document
   int64_t sequence_length = 2048;    // tokens
   int64_t batch_size = 256;          // sequences per step

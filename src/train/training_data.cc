@@ -6,6 +6,7 @@
 
 #include "data/shards.h"
 #include "data/tokenize.h"
+#include "data/tokenizer_files.h"
 #include "deltanet/error.h"
 #include "deltanet/tokenizer.h"
 
@@ -14,21 +15,43 @@ namespace {
 
 using StorePointer = std::shared_ptr<const data::TokenStore>;
 
-StorePointer open_store(const TrainConfig& config, const std::string& path, int64_t vocab_size) {
-  StorePointer store;
-  if (data::is_token_directory(path)) {
-    store = std::make_shared<data::ShardStore>(path);
-  } else {
-    const std::unique_ptr<Tokenizer> tokenizer =
-        config.tokenizer == "bytes" ? byte_tokenizer() : load_tokenizer(config.tokenizer);
-    data::TextSource source({path});
-    store = data::tokenize_to_memory(source, *tokenizer, tokenizer->eos(), config.threads);
+std::unique_ptr<Tokenizer> load(const std::string& tokenizer) {
+  if (tokenizer.empty()) return nullptr;
+  return tokenizer == "bytes" ? byte_tokenizer() : load_tokenizer(tokenizer);
+}
+
+StorePointer open_shards(const std::string& path, const std::string& name, const Tokenizer* tokenizer) {
+  auto store = std::make_shared<data::ShardStore>(path);
+  if (tokenizer && tokenizer->vocab_size() != store->meta().vocab_size) {
+    throw Error("[train] tokenizer: given " + name + ", which has " + std::to_string(tokenizer->vocab_size()) +
+                " tokens, but " + path + " was made with one of " + std::to_string(store->meta().vocab_size) +
+                "; expected that one, or \"\" for the one among the data");
   }
-  data::check_vocabulary(*store, vocab_size);
   return store;
 }
 
+StorePointer open_text(const TrainConfig& config, const std::string& path, const Tokenizer* tokenizer) {
+  if (!tokenizer) {
+    throw Error("[train] tokenizer: not given, and " + config.data +
+                " holds none; expected the one it was made with, for the text of " + path);
+  }
+  data::TextSource source({path});
+  return data::tokenize_to_memory(source, *tokenizer, tokenizer->eos(), config.threads);
+}
+
 }  // namespace
+
+std::string chosen_tokenizer(const TrainConfig& config, int64_t vocab_size) {
+  if (!config.tokenizer.empty() || config.data.empty()) return config.tokenizer;
+  if (data::is_token_directory(config.data)) {
+    if (data::read_meta(config.data).tokenizer == "bytes") return "bytes";
+    if (!data::has_tokenizer(config.data)) return "";
+    return config.data == "bytes" ? "./bytes" : config.data;  // a directory may have any name
+  }
+  if (vocab_size == byte_tokenizer()->vocab_size()) return "bytes";
+  throw Error("[train] tokenizer: not given, and the model's vocabulary has " + std::to_string(vocab_size) +
+              " tokens; expected the path of a tokenizer, or \"bytes\"");
+}
 
 TrainingData load_training_data(const TrainConfig& config, int64_t vocab_size) {
   if (config.data.empty()) {
@@ -42,10 +65,18 @@ TrainingData load_training_data(const TrainConfig& config, int64_t vocab_size) {
   data::BatchOptions in_order = shuffled;
   in_order.shuffle = false;
 
-  const StorePointer store = open_store(config, config.data, vocab_size);
+  const std::string name = chosen_tokenizer(config, vocab_size);
+  const std::unique_ptr<Tokenizer> tokenizer = load(name);
+  const auto open = [&](const std::string& path) {
+    const StorePointer store = data::is_token_directory(path) ? open_shards(path, name, tokenizer.get())
+                                                              : open_text(config, path, tokenizer.get());
+    data::check_vocabulary(*store, vocab_size);
+    return store;
+  };
+  const StorePointer store = open(config.data);
   if (!config.eval_data.empty()) {
     return {std::make_unique<CorpusBatches>(store, shuffled),
-            std::make_unique<CorpusBatches>(open_store(config, config.eval_data, vocab_size), in_order)};
+            std::make_unique<CorpusBatches>(open(config.eval_data), in_order)};
   }
   auto all = std::make_unique<CorpusBatches>(store, shuffled);
   const int64_t held_out = std::min(config.eval_batches * config.batch_size, all->samples_per_epoch() / 10);

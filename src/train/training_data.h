@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "data/batches.h"
 #include "train/batch_source.h"
@@ -25,6 +26,11 @@ class CorpusBatches final : public BatchSource {
 struct TrainingData {
   std::unique_ptr<BatchSource> train, held_out;  // held_out: null if there is too little data
 };
+
+// The tokenizer of a run: a path as load_tokenizer() takes it, or "bytes". Where the config names none it is that of
+// the token shards, empty if they hold none; text is read as bytes if that fits the model's vocabulary, otherwise it is
+// an Error.
+std::string chosen_tokenizer(const TrainConfig& config, int64_t vocab_size);
 
 // The data that a config asks for: a directory of token shards (`deltanet tokenize`), or text and JSON lines, which are
 // tokenized into memory. Without eval_data the last eval_batches * batch_size samples are held out, at most a tenth of
