@@ -83,6 +83,23 @@ TEST(BatchModel, SharesOutWhereItPays) {
   EXPECT_GT(small.model(2).gradient_bytes(), 0);
 }
 
+TEST(BatchModel, PartsAreAsEvenAsSequencesAllow) {
+  using Cuts = std::vector<std::size_t>;
+  const auto cuts = [](const std::vector<int64_t>& lengths, int64_t parts) {
+    std::vector<int64_t> offsets = {0};
+    for (const int64_t length : lengths) offsets.push_back(offsets.back() + length);
+    return BatchModel::cuts(offsets, parts);
+  };
+  EXPECT_EQ(cuts({4, 4, 4, 4}, 2), (Cuts{0, 2, 4}));
+  EXPECT_EQ(cuts({1023, 1025}, 2), (Cuts{0, 1, 2}));
+  EXPECT_EQ(cuts({1025, 1023}, 2), (Cuts{0, 1, 2}));
+  EXPECT_EQ(cuts({100, 99, 100, 100}, 2), (Cuts{0, 2, 4}));
+  EXPECT_EQ(cuts({10, 1, 1}, 2), (Cuts{0, 1, 3}));
+  EXPECT_EQ(cuts({1, 10}, 2), (Cuts{0, 1, 2}));
+  EXPECT_EQ(cuts({1, 1, 10}, 3), (Cuts{0, 2, 3, 3}));
+  EXPECT_EQ(cuts({5}, 3), (Cuts{0, 1, 1, 1}));
+}
+
 TEST(BatchModel, EqualsOnePass) {
   for (const auto& [type, tolerance] :
        {std::pair{nn::WeightType::kFloat32, 2e-6}, std::pair{nn::WeightType::kBfloat16, 2e-3}}) {

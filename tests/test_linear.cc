@@ -320,7 +320,11 @@ TEST_P(Targets, EveryTermCountsOnce) {
         const int64_t lda = (a_transposed ? m : depth) + kGapOfA, ldb = (transposed ? depth : n) + kGapOfB;
         const int64_t a_rows = a_transposed ? depth : m, a_columns = a_transposed ? m : depth;
         const int64_t b_rows = transposed ? n : depth, b_columns = transposed ? depth : n;
-        const auto value = [](int64_t i, int64_t j) { return static_cast<float>((i * 3 + j * 5) % 4 - 1); };
+        // Without a period, so that a term of another row or column, however far, is another value.
+        const auto value = [](int64_t i, int64_t j) {
+          const uint64_t mixed = static_cast<uint64_t>(i * 4096 + j + 1) * 0x9E3779B97F4A7C15u;
+          return static_cast<float>(mixed >> 61) - 3.0f;  // -3 to 4
+        };
         std::vector<float> a(static_cast<std::size_t>(a_rows * lda), kNaN),
             b(static_cast<std::size_t>(b_rows * ldb), kNaN);
         for (int64_t i = 0; i < a_rows; ++i) {

@@ -42,7 +42,9 @@ T* take(int64_t count) {
   return reinterpret_cast<T*>(scratch().take((count + kPerFloat - 1) / kPerFloat));
 }
 
-int64_t rows_of(int64_t elements, int64_t columns) { return std::max<int64_t>(1, elements / columns); }
+int64_t rows_of(int64_t elements, int64_t columns) {
+  return std::max<int64_t>(1, elements / std::max<int64_t>(1, columns));
+}
 
 // A factor of a product in bfloat16: given so, or rounded a part at a time, at most kLargestCopy elements or one row.
 class NarrowFactor {

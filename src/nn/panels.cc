@@ -168,8 +168,9 @@ class Product {
             .to = to};
   }
 
-  // A part of A as it is stored.
+  // A part of A as it is stored; of nothing, nothing.
   simd::Ahead part_of_a(Range rows, Range columns) const {
+    if (rows.size() == 0 || columns.size() == 0) return {};
     const int64_t apart = p_.lda * number_bytes_;
     return {static_cast<const char*>(p_.a) + rows.begin * apart + columns.begin * number_bytes_, rows.size(),
             columns.size() * number_bytes_, apart};

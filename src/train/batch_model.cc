@@ -1,6 +1,7 @@
 #include "train/batch_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/parallel.h"
@@ -36,20 +37,30 @@ BatchModel::BatchModel(std::shared_ptr<const Weights> weights, int threads, int6
   own_.resize(models_.size() - 1);
 }
 
-// As even as the bounds of the sequences allow. Parts may be empty, but not the first one.
+std::vector<std::size_t> BatchModel::cuts(std::span<const int64_t> offsets, int64_t parts) {
+  std::vector<std::size_t> cuts = {0};
+  for (int64_t i = 1; i <= parts; ++i) {
+    const int64_t even = offsets.back() * i / parts;
+    const auto begin = offsets.begin() + static_cast<std::ptrdiff_t>(cuts.back());
+    auto end = std::lower_bound(begin, offsets.end(), even);
+    const auto earliest = i == 1 ? begin + 1 : begin;
+    if (end > earliest && even - *std::prev(end) < *end - even) --end;
+    cuts.push_back(static_cast<std::size_t>(end - offsets.begin()));
+  }
+  return cuts;
+}
+
 void BatchModel::share_out(std::span<const int32_t> ids, std::span<const int32_t> targets,
                            std::span<const int64_t> offsets) {
   models_.front()->check_batch(ids, targets, offsets);  // of the whole batch: its errors name the places in it
-  const int64_t rows = offsets.back();
-  auto begin = offsets.begin();
-  for (int64_t i = 0; i < parts(); ++i) {
-    const auto end = std::lower_bound(begin, offsets.end(), (rows * (i + 1) + parts() - 1) / parts());
-    const auto first = static_cast<std::size_t>(*begin), count = static_cast<std::size_t>(*end - *begin);
-    Part& part = parts_[static_cast<std::size_t>(i)];
+  const std::vector<std::size_t> bounds = cuts(offsets, parts());
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const int64_t begin = offsets[bounds[i]], end = offsets[bounds[i + 1]];
+    const auto first = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end - begin);
+    Part& part = parts_[i];
     part = {ids.subspan(first, count), targets.subspan(first, count), std::move(part.offsets)};
     part.offsets.clear();
-    for (auto at = begin; at <= end; ++at) part.offsets.push_back(*at - *begin);
-    begin = end;
+    for (std::size_t at = bounds[i]; at <= bounds[i + 1]; ++at) part.offsets.push_back(offsets[at] - begin);
   }
 }
 

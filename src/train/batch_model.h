@@ -24,6 +24,9 @@ class BatchModel {
 
   // Whether the sequences of a batch of so many rows are shared out over the threads.
   static bool shares_out(const Layout& layout, int threads, int64_t sequences, int64_t rows);
+  // Where: part i is the sequences [cuts[i], cuts[i+1]), whose bounds are nearest to even parts. Parts may be empty,
+  // but not the first one.
+  static std::vector<std::size_t> cuts(std::span<const int64_t> offsets, int64_t parts);
 
   // As those of LanguageModel.
   double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
