@@ -90,6 +90,38 @@ TEST(TrainConfig, ModelTablesAndVocabularies) {
   EXPECT_EQ(config.model_config().vocab_size, 256);
 }
 
+TEST(TrainConfig, FieldsOfTheModelMayBeSet) {
+  TrainConfig config = recipe("pgdn-tiny-5m");
+  set_key("model.allow_neg_eigval=true", config);
+  EXPECT_TRUE(config.model_config().allow_neg_eigval);
+  set_key("model.squash_x = 1.25", config);
+  TrainConfig again;
+  read_toml(toml_text(config), "config.toml", again);
+  EXPECT_TRUE(again.model_config().allow_neg_eigval);
+  EXPECT_EQ(again.model_config().spec.x, 1.25);
+
+  config = recipe("pgdn_tanh-tiny-5m");  // a row whose options are nested
+  set_key("model.spec.x=1.1", config);
+  set_key("model.spec.squash=fast", config);
+  read_toml(toml_text(config), "config.toml", again);
+  EXPECT_EQ(again.model_config().spec.x, 1.1);
+  EXPECT_EQ(toml_text(again), toml_text(config));
+
+  config = recipe("pgdn-tiny-5m");
+  set_key("model.squash_y=1.25", config);
+  const std::string error = error_of([&] { config.model_config(); });
+  EXPECT_NE(error.find("unknown field \"squash_y\"; did you mean \"squash_"), std::string::npos) << error;
+  EXPECT_NE(error_of_set("model.=1"), "");
+}
+
+TEST(TrainConfig, UnknownFieldsOfAModelTableSuggestTheNearest) {
+  const TrainConfig config = read(
+      "[model]\nmodel_type = \"dgps\"\nrow = \"gdn\"\nhidden_size = 64\nnum_hidden_layers = 2\nnum_heads = 2\n"
+      "head_dim = 32\nintermediat_size = 64\nvocab_size = 64\n");
+  const std::string error = error_of([&] { config.model_config(); });
+  EXPECT_NE(error.find("did you mean \"intermediate_size\""), std::string::npos) << error;
+}
+
 TEST(TrainConfig, UnknownKeysSuggestTheNearest) {
   EXPECT_NE(error_of_text("batchsize = 3").find("\"batch_size\""), std::string::npos);
   EXPECT_NE(error_of_text("[optimizer]\nlr = 1").find("unknown key"), std::string::npos);
@@ -113,7 +145,9 @@ TEST(TrainConfig, WrongValuesAreNamed) {
     EXPECT_NE(error.find(part), std::string::npos) << text << ": " << error;
     EXPECT_NE(error.find("run.toml"), std::string::npos) << text << ": " << error;
   }
-  for (const char* text : {"steps", "=3", "steps=", "steps=1\nlr=2"}) EXPECT_NE(error_of_set(text), "") << text;
+  for (const char* text : {"steps", "=3", "steps=", "steps=1\nlr=2", "out=\xff"})
+    EXPECT_NE(error_of_set(text), "") << text;
+  EXPECT_NE(error_of_set("lr=abc").find("lr: given \"abc\"; expected a number from 0"), std::string::npos);
 }
 
 TEST(TrainConfig, RelationsAreChecked) {
@@ -123,8 +157,23 @@ TEST(TrainConfig, RelationsAreChecked) {
   EXPECT_EQ(error_of([&] { validate(config); }), "");
   config.steps = 0;
   EXPECT_NE(error_of([&] { validate(config); }).find("steps"), std::string::npos);
+  config.steps = 1'000'000'000'000'000;
+  config.batch_size = 1 << 20;
+  EXPECT_NE(error_of([&] { validate(config); }).find("2^63 tokens"), std::string::npos);
+  config.steps = 1;
+  config.data = "\xff";
+  EXPECT_NE(error_of([&] { validate(config); }).find("data: given text that is not UTF-8"), std::string::npos);
   config.model = "";
   EXPECT_NE(error_of([&] { validate(config); }).find("model"), std::string::npos);
+}
+
+TEST(TrainConfig, PresetsCountMoreThanFoldersOfTheirName) {
+  const TemporaryDirectory folder;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  std::filesystem::create_directory("pgdn-5m");  // of a run
+  EXPECT_EQ(error_of([] { recipe("tiny-5m").model_config(); }), "");
+  std::filesystem::current_path(before);
 }
 
 }  // namespace

@@ -1,41 +1,17 @@
-// The training step: it learns, accumulates, skips what is not finite; checkpoints that continue bit for bit.
+// The training step: it learns, accumulates, skips what is not finite.
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
 #include <limits>
+#include <regex>
 
-#include "deltanet/model.h"
-#include "file_size_limit.h"
 #include "temporary_directory.h"
-#include "train/run_checkpoint.h"
 #include "train/trainer.h"
 #include "train_fixture.h"
 
 namespace deltanet::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string exact(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
-}
-
-struct TrainedRun {
-  explicit TrainedRun(const TrainConfig& config) : processes(single_process()), trainer(config, *processes) {
-    trainer.initialise();
-  }
-  std::vector<std::string> steps(int count, const BatchSource& data) {
-    std::vector<std::string> losses;
-    for (int i = 0; i < count; ++i) losses.push_back(exact(trainer.step(data).loss));
-    return losses;
-  }
-  std::unique_ptr<Communicator> processes;
-  Trainer trainer;
-};
 
 TEST(Trainer, OverfitsOneBatch) {
   for (const char* precision : {"f32", "bf16"}) {
@@ -127,133 +103,11 @@ TEST(Trainer, PlansThatDoNotFitAreRefused) {
   config.micro_batch = config.batch_size = 4096;
   const auto processes = single_process();
   const std::string error = error_of([&] { Trainer(config, *processes); });
-  EXPECT_NE(error.find("memory"), std::string::npos) << error;
+  // 4096 x 2^20 rows of a model with two layers take thousands of bytes each.
+  EXPECT_TRUE(std::regex_search(error, std::regex("memory: needs [0-9.e+]+ GB .*activations [0-9.]+e\\+0[45] GB")))
+      << error;
   EXPECT_NE(error_of([] { check_fits({.weights = 2, .gradients = 3, .moments = 4, .activations = 5}, 13); }), "");
   EXPECT_EQ(error_of([] { check_fits({.weights = 2, .gradients = 3, .moments = 4, .activations = 5}, 14); }), "");
-}
-
-TEST(RunCheckpoint, ResumesBitForBit) {
-  struct Case {
-    const char* precision;
-    int64_t length;  // of the sequences; the threads share out long ones (train/batch_model.h)
-  };
-  for (const auto& [precision, length] : {Case{"f32", 32}, Case{"bf16", 32}, Case{"bf16", 256}}) {
-    TrainConfig config = tiny_config();
-    config.precision = precision;
-    config.sequence_length = length;
-    config.threads = 2;
-    const PatternSource data(config.sequence_length, 1000);
-    const auto straight = TrainedRun(config).steps(20, data);
-    const TemporaryDirectory out;
-    {
-      TrainedRun first(config);
-      EXPECT_EQ(first.steps(10, data), std::vector<std::string>(straight.begin(), straight.begin() + 10));
-      first.trainer.evaluate(data);
-      save_run_checkpoint(out.path(), first.trainer);
-    }
-    config.log_every = 3;  // may change
-    TrainedRun second(config);
-    load_run_checkpoint(out.path(), second.trainer);
-    EXPECT_EQ(second.trainer.state().best_step, 10);
-    EXPECT_EQ(second.steps(10, data), std::vector<std::string>(straight.begin() + 10, straight.end())) << precision;
-  }
-}
-
-TEST(RunCheckpoint, IsAModelDirectory) {
-  const TemporaryDirectory out;
-  TrainConfig config = tiny_config();
-  TrainedRun run(config);
-  const PatternSource data(config.sequence_length, 1000);
-  run.steps(2, data);
-  save_run_checkpoint(out.path(), run.trainer);
-  Batch batch;
-  data.fill(8, 4, batch);
-  Model model = Model::load((out / "step-2").string());
-  EXPECT_EQ(exact(model.loss(batch.ids, batch.targets, batch.offsets).mean()), exact(run.trainer.step(data).loss));
-}
-
-TEST(RunCheckpoint, KeepsTheNewestAndTheBest) {
-  const TemporaryDirectory out;
-  TrainConfig config = tiny_config();
-  config.keep_checkpoints = 2;
-  config.lr = 0;
-  config.weight_decay = 0;
-  TrainedRun run(config);
-  const PatternSource data(config.sequence_length, 1000);
-  for (int i = 0; i < 5; ++i) {
-    run.trainer.step(data);
-    if (i == 1) run.trainer.evaluate(data);
-    save_run_checkpoint(out.path(), run.trainer);
-  }
-  EXPECT_EQ(out.names(), (std::vector<std::string>{"best", "last", "step-2", "step-4", "step-5"}));
-  EXPECT_EQ(named_step(out.path(), "last"), 5);
-  EXPECT_EQ(named_step(out.path(), "best"), 2);
-}
-
-TEST(RunCheckpoint, DamageAndOtherConfigsAreNamed) {
-  const TemporaryDirectory out;
-  TrainConfig config = tiny_config();
-  TrainedRun run(config);
-  const PatternSource data(config.sequence_length, 1000);
-  EXPECT_NE(error_of([&] { load_run_checkpoint(out.path(), run.trainer); }).find("no checkpoint"), std::string::npos);
-  run.steps(1, data);
-  save_run_checkpoint(out.path(), run.trainer);
-
-  config.lr = 0.5;
-  TrainedRun other(config);
-  const std::string error = error_of([&] { load_run_checkpoint(out.path(), other.trainer); });
-  EXPECT_NE(error.find("lr was 0.01 and is 0.5"), std::string::npos) << error;
-
-  for (const char* name : {"trainer.safetensors", "model.safetensors"}) {
-    const fs::path path = out / "step-1" / name;
-    const std::string good = contents(path);
-    std::string bad = good;
-    bad[bad.size() - 5] ^= 1;
-    put(path, bad);
-    const std::string damage = error_of([&] { load_run_checkpoint(out.path(), run.trainer); });
-    EXPECT_NE(damage.find("checksum"), std::string::npos) << damage;
-    put(path, good.substr(0, good.size() - 4));
-    EXPECT_NE(error_of([&] { load_run_checkpoint(out.path(), run.trainer); }), "");
-    put(path, good);
-  }
-  EXPECT_EQ(error_of([&] { load_run_checkpoint(out.path(), run.trainer); }), "");
-  put(out / "last", "7 and more\n");
-  EXPECT_NE(error_of([&] { load_run_checkpoint(out.path(), run.trainer); }), "");
-}
-
-TEST(RunCheckpoint, AFullDiskLeavesTheOldOne) {
-  const TemporaryDirectory out;
-  const TrainConfig config = tiny_config();
-  TrainedRun run(config);
-  const PatternSource data(config.sequence_length, 1000);
-  run.steps(1, data);
-  save_run_checkpoint(out.path(), run.trainer);
-  run.steps(1, data);
-  {
-    const FileSizeLimit limit(100000);
-    EXPECT_NE(error_of([&] { save_run_checkpoint(out.path(), run.trainer); }), "");
-  }
-  EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1"}));
-  TrainedRun again(config);
-  load_run_checkpoint(out.path(), again.trainer);
-  EXPECT_EQ(again.trainer.state().step, 1);
-}
-
-TEST(RunCheckpoint, LeftoversOfACrashAreRemoved) {
-  const TemporaryDirectory out;
-  const TrainConfig config = tiny_config();
-  TrainedRun run(config);
-  const PatternSource data(config.sequence_length, 1000);
-  run.steps(1, data);
-  save_run_checkpoint(out.path(), run.trainer);
-  fs::create_directory(out / "step-2.unfinished");  // killed while writing
-  put(out / "step-2.unfinished/model.safetensors", "half");
-  run.steps(2, data);
-  save_run_checkpoint(out.path(), run.trainer);  // removes the leftovers
-  EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1", "step-3"}));
-  put(out / "last", "1\n");  // killed before `last` was renewed
-  load_run_checkpoint(out.path(), run.trainer);
-  EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1"}));
 }
 
 }  // namespace

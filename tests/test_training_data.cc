@@ -152,12 +152,12 @@ TEST(TrainingData, TheTokenizerOfTheShardsReachesTheCheckpoints) {
   trainer.initialise();
   trainer.step(*load_training_data(config, config.vocab_size).train);
   std::filesystem::create_directory(folder / "run");
-  save_run_checkpoint(folder / "run", trainer);
+  save_run_checkpoint(folder / "run", trainer, {});
   EXPECT_EQ(contents(folder / "run/step-1/tokenizer.json"), contents(kGpt2));
   // Data that are gone cost a checkpoint its tokenizer, not the run its checkpoint.
   std::filesystem::remove_all(folder / "shards");
   std::filesystem::create_directory(folder / "other");
-  save_run_checkpoint(folder / "other", trainer);
+  save_run_checkpoint(folder / "other", trainer, {});
   EXPECT_TRUE(std::filesystem::exists(folder / "other/step-1/model.safetensors"));
 }
 

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <cstdio>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "train/batch_source.h"
+#include "train/run_checkpoint.h"
 #include "train/train_config.h"
+#include "train/trainer.h"
 
 namespace deltanet::test {
 
@@ -43,6 +48,29 @@ class PatternSource final : public BatchSource {
     return static_cast<int32_t>((sample * 7 + t * (sample % 5 + 1) * 3 + t / 7) % 64);
   }
   int64_t length_, period_;
+};
+
+inline std::string exact(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+// A trainer of its own, from random weights on.
+struct TrainedRun {
+  explicit TrainedRun(const TrainConfig& config) : processes(single_process()), trainer(config, *processes) {
+    trainer.initialise();
+  }
+  std::vector<std::string> steps(int count, const BatchSource& data) {
+    std::vector<std::string> losses;
+    for (int i = 0; i < count; ++i) losses.push_back(exact(trainer.step(data).loss));
+    return losses;
+  }
+  void save(const std::filesystem::path& out) { save_run_checkpoint(out, trainer, config_identity(trainer.config())); }
+  void load(const std::filesystem::path& out) { load_run_checkpoint(out, trainer, config_identity(trainer.config())); }
+
+  std::unique_ptr<Communicator> processes;
+  Trainer trainer;
 };
 
 }  // namespace deltanet::test

@@ -81,9 +81,7 @@ case $what in
     ;;
   mpi)
     train straight
-    two_processes() {
-      "$mpirun" -n 2 --oversubscribe --allow-run-as-root "$program" train "$work/run.toml" "$@"
-    }
+    two_processes=("$mpirun" -n 2 --oversubscribe --allow-run-as-root "$program" train "$work/run.toml")
     same_losses() {
       python3 - "$work/straight/metrics.jsonl" "$work/$1/metrics.jsonl" <<'PY'
 import json, sys
@@ -94,13 +92,14 @@ print("largest relative difference of the losses:", worst)
 assert worst <= 1e-4
 PY
     }
-    two_processes --out "$work/two"
+    "${two_processes[@]}" --out "$work/two" > "$work/log" 2>&1
+    grep -q "^step 50/50 " "$work/log"
     same_losses two
     # An error in one ends all.
-    if two_processes --out "$work/two" > "$work/log" 2>&1; then exit 1; fi
+    if "${two_processes[@]}" --out "$work/two" > "$work/log" 2>&1; then exit 1; fi
     grep -q "process 0 of 2: .*holds a run already" "$work/log"
     # So does the death of one; another number of processes goes on from the last checkpoint.
-    two_processes --out "$work/died" > "$work/log" 2>&1 &
+    "${two_processes[@]}" --out "$work/died" > "$work/log" 2>&1 &
     job=$!
     for _ in $(seq 1 600); do
       [ "$(cat "$work/died/metrics.jsonl" 2> /dev/null | wc -l)" -ge 8 ] && break
@@ -116,5 +115,25 @@ PY
     grep -q "signal 9" "$work/log"
     train died --resume
     same_losses died
+    # mpirun passes SIGUSR1 on, which ends the step and saves.
+    "${two_processes[@]}" --out "$work/asked" > "$work/log" 2>&1 &
+    job=$!
+    for _ in $(seq 1 600); do
+      [ "$(cat "$work/asked/metrics.jsonl" 2> /dev/null | wc -l)" -ge 4 ] && break
+      sleep 0.05
+    done
+    kill -USR1 "$job"
+    wait "$job"  # exit status 0
+    grep -q "interrupted after step" "$work/log"
+    "${two_processes[@]}" --out "$work/asked" --resume > "$work/log" 2>&1
+    same_losses asked
+    # Processes that do not see the same folder do not go on from different places.
+    mkdir "$work/elsewhere"
+    "$program" train "$work/run.toml" --out "$work/here/run" --set checkpoint_every=0 --steps 5 > "$work/log" 2>&1
+    one="-n 1 $program train $work/run.toml --out run --steps 5 --resume"
+    # shellcheck disable=SC2086
+    if "$mpirun" --oversubscribe --allow-run-as-root -wdir "$work/here" $one : -wdir "$work/elsewhere" $one \
+      > "$work/log" 2>&1; then exit 1; fi
+    grep -q "starts from step 0, the first one from step 5" "$work/log"
     ;;
 esac

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
 namespace deltanet {
 
@@ -19,6 +18,18 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row[b.size()];
+}
+
+std::string suggestion(std::string_view name, const std::vector<std::string_view>& known) {
+  const auto nearest = std::min_element(known.begin(), known.end(), [&](std::string_view a, std::string_view b) {
+    return edit_distance(a, name) < edit_distance(b, name);
+  });
+  if (nearest != known.end() && edit_distance(*nearest, name) <= std::max<std::size_t>(2, name.size() / 2)) {
+    return "did you mean \"" + std::string(*nearest) + "\"?";
+  }
+  std::string text = "expected one of ";
+  for (std::size_t i = 0; i < known.size(); ++i) text.append(i == 0 ? "" : ", ").append(known[i]);
+  return text;
 }
 
 }  // namespace deltanet

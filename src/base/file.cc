@@ -180,12 +180,25 @@ void AtomicFile::commit() {
   sync_directory(directory_of(target_));
 }
 
+void sync_file(const fs::path& file) {
+  const Descriptor descriptor(open_to_read(file));
+  if (descriptor < 0 || fsync(descriptor) != 0) fail("write", file, errno);
+}
+
 void sync_directory(const fs::path& directory) {
   const Descriptor descriptor(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (descriptor < 0) fail("write", directory, errno);
   // Some file systems cannot do this for directories; they order such changes themselves.
   if (fsync(descriptor) != 0 && errno != EINVAL && errno != ENOTSUP) fail("write", directory, errno);
 }
+
+DirectoryLock::DirectoryLock(const fs::path& directory)
+    : descriptor_(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail("lock", directory, errno);
+  taken_by_another_ = flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+DirectoryLock::~DirectoryLock() { close(descriptor_); }
 
 void remove_abandoned(const fs::path& directory) {
   std::error_code ignored;  // housekeeping: what cannot be removed stays

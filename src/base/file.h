@@ -64,8 +64,25 @@ class AtomicFile {
   bool prepared_ = false;
 };
 
-// Puts the creations, renamings and removals in a directory on disk.
+// Puts what was appended to a file, or the creations, renamings and removals in a directory, on disk.
+void sync_file(const std::filesystem::path& file);
 void sync_directory(const std::filesystem::path& directory);
+
+// Keeps others that ask for the same lock out of a directory, until it is destroyed or the process ends, however that
+// happens. Leaves no file behind. Where the file system has no such locks there is none.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::filesystem::path& directory);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+  bool taken_by_another() const { return taken_by_another_; }
+
+ private:
+  int descriptor_;
+  bool taken_by_another_;
+};
 
 // Removes the temporaries of AtomicFiles in a directory whose process died before it could.
 void remove_abandoned(const std::filesystem::path& directory);

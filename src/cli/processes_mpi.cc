@@ -47,6 +47,13 @@ class MpiProcesses final : public Communicator {
   void sum(double* values, int64_t count) override {
     MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(count), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
   }
+  double sum_on_machine(double value) override {
+    MPI_Comm machine;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine);
+    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_SUM, machine);
+    MPI_Comm_free(&machine);
+    return value;
+  }
   void broadcast(void* data, int64_t bytes) override {
     MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, MPI_COMM_WORLD);
   }

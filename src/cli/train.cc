@@ -41,33 +41,36 @@ void catch_signals() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {  // mpirun and batch systems pass on SIGUSR1
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup means it
+  }
 }
 
 // ---- the screen
 
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(seconds);
-  if (s >= 86400) return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
-  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
-  return fmt::format("{}m{:02}s", s / 60, s % 60);
-}
-
 // On a terminal one line that is written over and a line for each evaluation; otherwise a line for each logged step.
 class Screen final : public TrainObserver {
  public:
-  explicit Screen(const TrainConfig& config) : config_(config), is_terminal_(isatty(STDOUT_FILENO) != 0) {}
+  explicit Screen(const TrainConfig& config)
+      : config_(config), is_live_(isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {}
+
+  void preparing(const char* what) override { progress_.show(fmt::format("{} ...", what)); }
 
   void started(const Trainer& trainer, const TrainingData& data) override {
     const Config& model = trainer.layout().config();
     const MemoryPlan& memory = trainer.memory();
     const int64_t samples = data.train->samples_per_epoch();
+    progress_.clear();
     print_table(
         {{"model", fmt::format("{}, {} parameters, vocabulary {}", model.row.empty() ? model.model_type : model.row,
                                grouped_text(trainer.layout().parameter_count()), grouped_text(model.vocab_size))},
          {"data",
-          fmt::format("{} sequences of {} tokens, {:.3g} epochs", grouped_text(samples), config_.sequence_length,
-                      static_cast<double>(config_.steps * config_.batch_size) / static_cast<double>(samples))},
+          fmt::format("{} sequences of {} tokens, {:.3g} epochs; {}", grouped_text(samples), config_.sequence_length,
+                      static_cast<double>(config_.steps * config_.batch_size) / static_cast<double>(samples),
+                      data.held_out ? fmt::format("{} held out", grouped_text(data.held_out->samples_per_epoch()))
+                                    : "too few to hold out any: no evaluation (give eval_data)")},
          {"steps", fmt::format("{} of {} x {} tokens, from step {}", grouped_text(config_.steps), config_.batch_size,
                                config_.sequence_length, trainer.state().step)},
          {"memory",
@@ -81,7 +84,7 @@ class Screen final : public TrainObserver {
   void stepped(const Metrics& metrics) override { progress_.show(line(metrics)); }
 
   void logged(const Metrics& metrics) override {
-    if (!is_terminal_ || metrics.val_loss) print(line(metrics));
+    if (!is_live_ || metrics.val_loss) print(line(metrics));
   }
 
   void saved(const fs::path& checkpoint) override { print("saved " + checkpoint.string()); }
@@ -106,7 +109,7 @@ class Screen final : public TrainObserver {
   }
 
   const TrainConfig& config_;
-  bool is_terminal_;
+  bool is_live_;  // the line that is written over, on standard error, is seen
   Progress progress_;
 };
 
@@ -126,7 +129,8 @@ TrainConfig config_of(const Settings& settings) {
   const fs::path before = fs::path(settings.out) / "config.toml";
   if (!settings.preset.empty()) {
     config = recipe(settings.preset);
-  } else if (settings.resume && settings.file.empty() && !settings.out.empty() && fs::exists(before)) {
+  } else if (settings.resume && settings.file.empty() && !settings.out.empty()) {
+    if (!fs::exists(before)) throw Error(fmt::format("[train] out: {} holds no run to resume", settings.out));
     read_toml_file(before, config);
   } else if (settings.file.empty()) {
     std::string known;
@@ -148,9 +152,11 @@ int run(const Settings& settings) {
   const std::unique_ptr<Communicator> processes = make_communicator();
   TrainResult result;
   try {
+    if (processes->rank() == 0) check_run_folder(config, settings.resume);
+    Screen screen(config);
+    if (processes->rank() == 0) screen.preparing("reading the data");
     const TrainingData data = load_training_data(config, config.model_config().vocab_size);
     catch_signals();
-    Screen screen(config);
     result = run_training(config, data, settings.resume, screen, stop_requested, *processes);
   } catch (const std::exception& error) {
     processes->fail(error.what());  // others would wait for this one forever
@@ -170,12 +176,14 @@ std::function<int()> setup(const Arguments& args) {
   const auto settings = std::make_shared<Settings>();
   args.option("config", settings->file, "TOML file; keys as in configs/*.toml").existing_file();
   args.option("--preset", settings->preset, "Recipe to start from: 340m, 1b, tiny-5m, small-25m, or ROW-RECIPE");
-  args.option("--data", settings->data, "Training text");
+  args.option("--data", settings->data, "Text or JSON lines (.gz, .zst too), or a folder made by `deltanet tokenize`");
   args.option("--out", settings->out, "Folder of the run");
   args.option("--steps", settings->steps, "Number of steps");
   args.option("--seed", settings->seed, "Seed of the weights and of the order of the data");
   args.flag("--resume", settings->resume, "Go on from the last checkpoint in the folder");
-  args.option("--set", settings->assignments, "key=value, for any key of a config; may be given several times");
+  args.option("--set", settings->assignments,
+              "key=value, for any key of a config; model.FIELD=value for a field of the model")
+      .one_value_each();
   return [settings] { return run(*settings); };
 }
 

@@ -156,13 +156,12 @@ const AttentionConfig* Config::attention_of(int64_t layer) const {
   return nullptr;
 }
 
-Config parse_config(std::string_view text, const std::string& file) {
+Config parse_config(std::string_view text, const std::string& file, OtherFields others) {
   const Fields fields(text, file);
   const ModelType& type = find_model_type(fields);
   refuse_unsupported(fields, type.name);
 
   Config config;
-  config.source = text;
   config.model_type = type.name;
   config.row = type.name == kRowModelType ? fields.text("row") : std::string(type.row);
   config.hidden_size = fields.integer("hidden_size", 1, kLargestSize);
@@ -188,6 +187,8 @@ Config parse_config(std::string_view text, const std::string& file) {
     }
   }
   validate(config, file);
+  if (others == OtherFields::kRefused) fields.refuse_others(config_text(config, "float32"));
+  config.source = text;
   return config;
 }
 
@@ -273,8 +274,8 @@ Config row_config(std::string_view row, std::string_view size_name) {
     config.row = find_row(row).name;
     config.spec = find_row(row).spec;
     config.spec.l2norm = true;
-    const auto type =
-        std::find_if(std::begin(kModelTypes), std::end(kModelTypes), [&](const ModelType& t) { return t.row == row; });
+    const auto type = std::find_if(std::begin(kModelTypes), std::end(kModelTypes),
+                                   [&](const ModelType& t) { return t.row == config.row; });
     config.model_type = type == std::end(kModelTypes) ? kRowModelType : type->name;
     const bool is_kda = config.model_type == "kda" || config.model_type == "precond_kda";
     config.num_v_heads = size.num_heads;

@@ -54,7 +54,8 @@ inline constexpr std::string_view kRowModelType = "dgps";
 
 // Reads the text of a config.json. `file` names it in errors; every error names the field, what it holds and what was
 // expected.
-Config parse_config(std::string_view text, const std::string& file);
+enum class OtherFields { kIgnored, kRefused };  // that no model of this type has
+Config parse_config(std::string_view text, const std::string& file, OtherFields others = OtherFields::kIgnored);
 Config load_config(const std::string& path);
 
 // The text of config.json: config.source where there is one, with `dtype` ("float32", ...) set.

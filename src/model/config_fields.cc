@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/edit_distance.h"
 #include "base/json.h"
 #include "deltanet/error.h"
 
@@ -33,8 +36,10 @@ Json parse(std::string_view text, const std::string& file) {
 
 struct Fields::Document {
   Json json;
+  mutable std::set<std::string, std::less<>> asked = {};  // fields that something looked for
 
   const Json* find(std::string_view key) const {
+    asked.emplace(key);
     const auto found = json.find(key);
     return found == json.end() || found->is_null() ? nullptr : &*found;
   }
@@ -45,6 +50,16 @@ Fields::Fields(std::string_view text, const std::string& file)
 
 Fields::Fields(std::shared_ptr<const Document> document, std::string file, std::string prefix)
     : document_(std::move(document)), file_(std::move(file)), prefix_(std::move(prefix)) {}
+
+void Fields::refuse_others(std::string_view known) const {
+  const Json more = Json::parse(known);
+  const auto& asked = document_->asked;
+  for (const auto& [key, value] : document_->json.items()) {
+    if (asked.contains(key) || more.contains(key)) continue;
+    const std::vector<std::string_view> names(asked.begin(), asked.end());
+    throw Error("[config] " + file_ + ": unknown field " + in_quotes(prefix_ + key) + "; " + suggestion(key, names));
+  }
+}
 
 void Fields::fail(std::string_view key, const std::string& expected) const {
   const Json* value = document_->find(key);

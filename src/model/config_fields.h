@@ -40,6 +40,9 @@ class Fields {
   void require_flag(std::string_view key, bool allowed) const;
   void require_null(std::string_view key) const;
 
+  // Refuses a field that nothing has asked for so far, unless the JSON object `known` has it too.
+  void refuse_others(std::string_view known) const;
+
   [[noreturn]] void fail(std::string_view key, const std::string& expected) const;
 
  private:

@@ -20,6 +20,7 @@ class Communicator {
   virtual void wait() = 0;
 
   virtual void sum(double* values, int64_t count) = 0;
+  virtual double sum_on_machine(double value) = 0;        // over the processes that share this one's memory
   virtual void broadcast(void* data, int64_t bytes) = 0;  // from rank 0
 
   // Rank r owns values[begins[r], begins[r+1]). all_gather() gives every process the parts of all; gather() leaves in

@@ -23,17 +23,21 @@ std::string number_text(T value) {
 std::vector<Key> make_keys() {
   using C = TrainConfig;
   return {
-      {"model", &C::model, true},
-      {"vocab_size", &C::vocab_size, true, 0, 1 << 24},
+      // What a resumed run must share is marked; the model itself, the data and the learning rates of the steps that
+      // are
+      // done are compared as such (train/run_identity.h), so that paths may change and steps be added.
+      {"model", &C::model, false},
+      {"init_from", &C::init_from, false},
+      {"vocab_size", &C::vocab_size, false, 0, 1 << 24},
       {"data", &C::data, false},
       {"eval_data", &C::eval_data, false},
-      {"tokenizer", &C::tokenizer, true},
+      {"tokenizer", &C::tokenizer, false},
       {"document_boundaries", &C::document_boundaries, true},
       {"sequence_length", &C::sequence_length, true, 1, 1 << 24},
       {"batch_size", &C::batch_size, true, 1, 1 << 24},
       {"micro_batch", &C::micro_batch, true, 0, 1 << 24},
       {"seed", &C::seed, true, 0, kMany},
-      {"steps", &C::steps, true, 0, kMany},
+      {"steps", &C::steps, false, 0, kMany},
       {"lr", &C::lr, true, 0, 1e3},
       {"min_lr_ratio", &C::min_lr_ratio, true, 0, 1},
       {"warmup", &C::warmup, true, 0, kMany},
@@ -69,15 +73,17 @@ const Key& find_key(std::string_view name, const std::string& file) {
   const auto& keys = config_keys();
   const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == name; });
   if (found != keys.end()) return *found;
-  const auto nearest = std::min_element(keys.begin(), keys.end(), [&](const Key& a, const Key& b) {
-    return edit_distance(a.name, name) < edit_distance(b.name, name);
-  });
-  throw Error("[train] " + file + ": unknown key " + in_quotes(name) + "; did you mean \"" +
-              std::string(nearest->name) + "\"?");
+  std::vector<std::string_view> names;
+  for (const Key& key : keys) names.push_back(key.name);
+  throw Error("[train] " + file + ": unknown key " + in_quotes(name) + "; " + suggestion(name, names));
 }
 
 std::string expected_text(const Key& key) {
-  const std::string range = " from " + number_text(key.smallest) + " to " + number_text(key.largest);
+  const bool is_double = std::holds_alternative<double TrainConfig::*>(key.place);
+  const auto bound = [&](double value) {
+    return is_double ? number_text(value) : number_text(static_cast<int64_t>(value));
+  };
+  const std::string range = " from " + bound(key.smallest) + " to " + bound(key.largest);
   struct Visitor {
     const Key& key;
     const std::string& range;

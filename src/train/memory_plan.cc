@@ -2,40 +2,65 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "deltanet/error.h"
 
 namespace deltanet {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 // The number in the first line of a file; "max" and missing files mean no limit.
-int64_t number_in(const char* path, int64_t otherwise) {
+int64_t number_in(const fs::path& path, int64_t otherwise) {
   std::ifstream file(path);
   int64_t number = 0;
   return file >> number ? number : otherwise;
 }
 
-int64_t machine_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  int64_t kilobytes = 0;
-  while (file >> name >> kilobytes && std::getline(file, unit)) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
+// The number behind a name at the beginning of a line; 0: not there.
+int64_t field_in(const fs::path& path, std::string_view field) {
+  std::ifstream file(path);
+  std::string name, rest;
+  int64_t number = 0;
+  while (file >> name >> number && std::getline(file, rest)) {
+    if (name == field) return number;
   }
-  return kUnlimited;  // a system that does not say: the allocation decides
+  return 0;
+}
+
+int64_t machine_memory() {
+  const int64_t kilobytes = field_in("/proc/meminfo", "MemAvailable:");
+  return kilobytes > 0 ? kilobytes * 1024 : kUnlimited;  // a system that does not say: the allocation decides
+}
+
+// The group of limits that this process is in (cgroups of version 2), such as a job's of a batch system.
+fs::path own_group() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("0::/")) return "/sys/fs/cgroup" + line.substr(3);
+  }
+  return "/sys/fs/cgroup";
 }
 
 }  // namespace
 
 int64_t available_memory() {
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max", kUnlimited);
-  const int64_t used = number_in("/sys/fs/cgroup/memory.current", 0);
-  return std::min(machine_memory(), limit == kUnlimited ? limit : std::max<int64_t>(0, limit - used));
+  int64_t available = machine_memory();
+  for (const fs::path& group : {fs::path("/sys/fs/cgroup"), own_group()}) {
+    const int64_t limit = number_in(group / "memory.max", kUnlimited);
+    if (limit == kUnlimited) continue;
+    // Files in the cache count as used, but are given up when something else needs the memory.
+    const int64_t used = number_in(group / "memory.current", 0) - field_in(group / "memory.stat", "inactive_file");
+    available = std::min(available, std::max<int64_t>(0, limit - used));
+  }
+  return available;
 }
 
 std::string gigabytes(int64_t bytes) {
@@ -44,11 +69,13 @@ std::string gigabytes(int64_t bytes) {
   return text;
 }
 
-void check_fits(const MemoryPlan& plan, int64_t available) {
-  if (plan.total() <= available) return;
+void check_fits(const MemoryPlan& plan, int64_t available, int64_t of_others) {
+  if (plan.total() + of_others <= available) return;
   throw Error("[train] memory: needs " + gigabytes(plan.total()) + " (weights " + gigabytes(plan.weights) +
               ", gradients " + gigabytes(plan.gradients) + ", moments " + gigabytes(plan.moments) + ", activations " +
-              gigabytes(plan.activations) + "); available " + gigabytes(available) +
+              gigabytes(plan.activations) + ")" +
+              (of_others > 0 ? ", the other processes on this machine " + gigabytes(of_others) : "") + "; available " +
+              gigabytes(available) +
               ". A smaller micro_batch or sequence_length, or recompute = true, needs less for activations");
 }
 

@@ -14,8 +14,9 @@ struct MemoryPlan {
 // What this process may still take: of the machine, or of the limit that it runs under.
 int64_t available_memory();
 
-// Throws Error with all parts of the plan if it does not fit.
-void check_fits(const MemoryPlan& plan, int64_t available);
+// Throws Error with all parts of the plan if it does not fit beside what other processes of the run plan on the same
+// machine.
+void check_fits(const MemoryPlan& plan, int64_t available, int64_t of_others = 0);
 
 std::string gigabytes(int64_t bytes);  // "1.37 GB"
 

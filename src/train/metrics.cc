@@ -29,6 +29,7 @@ std::string metrics_line(const Metrics& metrics) {
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t from_step) : path_(std::move(path)) {
   std::ifstream before(path_);
+  if (!before && std::filesystem::exists(path_)) throw Error("[metrics] " + path_.string() + ": cannot be read");
   AtomicFile kept(path_);
   for (std::string line; std::getline(before, line);) {
     const auto step = step_of(line);
@@ -43,5 +44,7 @@ void MetricsFile::append(const Metrics& metrics) {
   file.close();  // one write of one line
   if (!file) throw Error("[metrics] " + path_.string() + ": cannot be written; is the disk full?");
 }
+
+void MetricsFile::sync() const { sync_file(path_); }
 
 }  // namespace deltanet

@@ -26,6 +26,7 @@ class MetricsFile {
  public:
   MetricsFile(std::filesystem::path path, int64_t from_step);
   void append(const Metrics& metrics);
+  void sync() const;  // puts what was appended on disk
 
  private:
   std::filesystem::path path_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <set>
 #include <system_error>
 
 #include "base/file.h"
@@ -82,11 +81,14 @@ class Checksum {
 
 // ---- the state of a run as text
 
-Metadata metadata_of(const Trainer& trainer, uint64_t checksum) {
+constexpr const char* kFormat = "deltanet trainer 2";
+constexpr const char* kIdentity = "run.";  // in front of the names of a RunIdentity
+
+Metadata metadata_of(const Trainer& trainer, const RunIdentity& identity, uint64_t checksum) {
   const TrainState& state = trainer.state();
-  Metadata metadata = {{"format", "deltanet trainer 1"},
+  Metadata metadata = {{"format", kFormat},
                        {"step", text_of(state.step)},
-                       {"samples", text_of(state.step * trainer.config().batch_size)},
+                       {"steps", text_of(trainer.config().steps)},
                        {"optimizer_steps", text_of(state.optimizer_steps)},
                        {"bad_steps", text_of(state.bad_steps)},
                        {"bad_in_a_row", text_of(state.bad_in_a_row)},
@@ -94,8 +96,14 @@ Metadata metadata_of(const Trainer& trainer, uint64_t checksum) {
                        {"best_loss", text_of(state.best_loss)},
                        {"best_step", text_of(state.best_step)},
                        {"checksum", text_of(checksum)}};
-  for (const auto& [key, value] : key_values(trainer.config(), /*identity=*/true)) metadata["config." + key] = value;
+  for (const auto& [name, value] : identity) metadata[kIdentity + name] = value;
   return metadata;
+}
+
+void check_format(const Metadata& metadata, const fs::path& file) {
+  const auto found = metadata.find("format");
+  const std::string given = found == metadata.end() ? "none" : found->second;
+  if (given != kFormat) fail(file, "format: given " + given + "; expected " + kFormat);
 }
 
 TrainState state_of(const Metadata& metadata, const fs::path& file) {
@@ -109,14 +117,28 @@ TrainState state_of(const Metadata& metadata, const fs::path& file) {
           .best_step = integer("best_step")};
 }
 
-void check_same_config(const Metadata& metadata, const TrainConfig& config, const fs::path& file) {
-  std::string differences;
-  for (const auto& [key, value] : key_values(config, /*identity=*/true)) {
-    const auto before = metadata.find("config." + key);
-    const std::string old = before == metadata.end() ? "missing" : before->second;
-    if (old != value) differences += (differences.empty() ? "" : ", ") + key + " was " + old + " and is " + value;
+void check_identity(const Metadata& metadata, const RunIdentity& now, const fs::path& file) {
+  RunIdentity before;
+  for (const auto& [name, value] : metadata) {
+    if (name.starts_with(kIdentity)) before[name.substr(std::string_view(kIdentity).size())] = value;
   }
-  if (!differences.empty()) fail(file, "belongs to a run with another config: " + differences);
+  const std::string text = differences(before, now);
+  if (!text.empty()) fail(file, "belongs to another run: " + text);
+}
+
+// Steps may be added or left out as long as this does not change what has been done.
+void check_steps(const TrainConfig& config, const TrainState& state, int64_t steps_before, const fs::path& file) {
+  const Schedule now = config.schedule_of_steps();
+  Schedule before = now;
+  before.steps = steps_before;
+  for (int64_t step = 0; step < state.step; ++step) {
+    if (learning_rate(before, step) == learning_rate(now, step)) continue;
+    fail(file, "steps was " + std::to_string(steps_before) + " and is " + std::to_string(config.steps) +
+                   ": with the schedule " + config.schedule + " step " + std::to_string(step + 1) +
+                   ", which is done, would have had another learning rate. A constant schedule can always go on, wsd "
+                   "until its decay begins; otherwise start a new run from the weights: init_from = \"" +
+                   file.parent_path().string() + "\"");
+  }
 }
 
 // ---- directories
@@ -127,10 +149,13 @@ void write_text(const fs::path& path, const std::string& text) {
   file.commit();
 }
 
-// Steps of the directories that are complete, in order; leftovers of unfinished ones are removed.
-std::vector<int64_t> complete_steps(const fs::path& out) {
-  std::vector<int64_t> steps;
+struct Steps {
+  std::vector<int64_t> complete;  // in order
   std::vector<fs::path> unfinished;
+};
+
+Steps find_steps(const fs::path& out) {
+  Steps found;
   for (const auto& entry : fs::directory_iterator(out)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kStep) || !entry.is_directory()) continue;
@@ -138,19 +163,34 @@ std::vector<int64_t> complete_steps(const fs::path& out) {
     const auto [end, error] = std::from_chars(name.data() + kStep.size(), name.data() + name.size(), step);
     if (error != std::errc()) continue;
     const std::string_view rest(end, static_cast<std::size_t>(name.data() + name.size() - end));
-    if (rest == kUnfinished) unfinished.push_back(entry.path());
-    if (rest.empty()) steps.push_back(step);
+    if (rest == kUnfinished) found.unfinished.push_back(entry.path());
+    if (rest.empty()) found.complete.push_back(step);
   }
-  for (const fs::path& path : unfinished) fs::remove_all(path);
-  std::sort(steps.begin(), steps.end());
-  return steps;
+  std::sort(found.complete.begin(), found.complete.end());
+  return found;
 }
 
+// First under a name that does not count, so that a crash in between leaves no half of a checkpoint. What cannot be
+// removed stays: that is no reason to end a run.
 void remove_step(const fs::path& out, int64_t step) {
-  // First under a name that does not count, so that a crash in between leaves no half of a checkpoint.
   const fs::path from = step_directory(out, step), to = from.string() + std::string(kUnfinished);
-  fs::rename(from, to);
-  fs::remove_all(to);
+  std::error_code error;
+  fs::remove_all(to, error);
+  fs::rename(from, to, error);
+  if (!error) fs::remove_all(to, error);
+}
+
+void remove_unfinished(const fs::path& out) {
+  std::error_code ignored;
+  for (const fs::path& path : find_steps(out).unfinished) fs::remove_all(path, ignored);
+}
+
+void keep_newest_and_best(const fs::path& out, int64_t count) {
+  const std::vector<int64_t> steps = find_steps(out).complete;
+  const auto best = named_step(out, "best");
+  for (std::size_t i = 0; static_cast<int64_t>(i) + count < static_cast<int64_t>(steps.size()); ++i) {
+    if (best != steps[i]) remove_step(out, steps[i]);
+  }
 }
 
 std::map<std::string, std::string> tokenizer_files(const TrainConfig& config) {
@@ -162,6 +202,18 @@ std::map<std::string, std::string> tokenizer_files(const TrainConfig& config) {
   }
 }
 
+// After a crash at any moment the folder is as if it had come just after `state` was saved.
+void mend_folder(const fs::path& out, const TrainState& state) {
+  remove_unfinished(out);
+  for (const int64_t step : find_steps(out).complete) {
+    if (step > state.step) remove_step(out, step);  // newer than `last`: will be written again
+  }
+  write_text(out / "last", std::to_string(state.step) + "\n");
+  if (state.best_step > 0 && fs::exists(step_directory(out, state.best_step))) {
+    write_text(out / "best", std::to_string(state.best_step) + "\n");
+  }
+}
+
 void add_weights(const Weights& weights, Checksum& checksum) {
   for (const Parameter& parameter : weights.layout().parameters()) {
     const float* values = parameter.is_matrix ? weights.matrices() : weights.vectors();
@@ -169,12 +221,13 @@ void add_weights(const Weights& weights, Checksum& checksum) {
   }
 }
 
-void write_step(const fs::path& directory, Trainer& trainer, const std::vector<StoredTensor>& moments) {
+void write_step(const fs::path& directory, Trainer& trainer, const std::vector<StoredTensor>& moments,
+                const RunIdentity& identity) {
   Checksum checksum(trainer.threads());
   add_weights(trainer.weights(), checksum);
   for (const StoredTensor& moment : moments) checksum.add(moment.data, moment.count());
   save_weights(trainer.weights(), directory, {}, tokenizer_files(trainer.config()), trainer.threads());
-  write_safetensors(directory / kTrainerFile, moments, metadata_of(trainer, checksum.value()));
+  write_safetensors(directory / kTrainerFile, moments, metadata_of(trainer, identity, checksum.value()));
 }
 
 }  // namespace
@@ -192,7 +245,17 @@ std::optional<int64_t> named_step(const fs::path& out, const char* name) {
   return step;
 }
 
-void save_run_checkpoint(const fs::path& out, Trainer& trainer) {
+std::optional<int64_t> step_to_resume(const fs::path& out) {
+  if (!fs::is_directory(out)) return {};
+  const std::vector<int64_t> complete = find_steps(out).complete;
+  const auto last = named_step(out, "last");
+  if (last && std::binary_search(complete.begin(), complete.end(), *last)) return last;
+  return complete.empty() ? std::optional<int64_t>() : complete.back();
+}
+
+int64_t count_checkpoints(const fs::path& out) { return static_cast<int64_t>(find_steps(out).complete.size()); }
+
+void save_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentity& identity) {
   Communicator& processes = trainer.processes();
   const bool writes = processes.rank() == 0;
   std::vector<std::vector<float>> copies;
@@ -214,40 +277,38 @@ void save_run_checkpoint(const fs::path& out, Trainer& trainer) {
 
   const int64_t step = trainer.state().step;
   const fs::path target = step_directory(out, step), unfinished = target.string() + std::string(kUnfinished);
+  const auto give_space_back = [&] {  // to a full disk
+    std::error_code ignored;
+    fs::remove_all(unfinished, ignored);
+  };
   try {
-    const std::vector<int64_t> before = complete_steps(out);
-    if (std::find(before.begin(), before.end(), step) == before.end()) {
-      write_step(unfinished, trainer, moments);
-      fs::rename(unfinished, target);
-      sync_directory(out);
-    }
+    remove_unfinished(out);
+    if (fs::exists(target)) remove_step(out, step);  // newer than `last` was, and could not be removed then
+    write_step(unfinished, trainer, moments, identity);
+    fs::rename(unfinished, target);
+    sync_directory(out);
     write_text(out / "last", std::to_string(step) + "\n");
     if (trainer.state().best_step == step) write_text(out / "best", std::to_string(step) + "\n");
-
-    std::vector<int64_t> steps = complete_steps(out);
-    const auto best = named_step(out, "best");
-    for (int64_t surplus = static_cast<int64_t>(steps.size()) - trainer.config().keep_checkpoints; surplus > 0;
-         --surplus) {
-      if (best != steps.front()) remove_step(out, steps.front());
-      steps.erase(steps.begin());
-    }
+    keep_newest_and_best(out, trainer.config().keep_checkpoints);
   } catch (const fs::filesystem_error& error) {
+    give_space_back();
     fail(target, error.code().message());
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(unfinished, ignored);  // gives a full disk its space back
+    give_space_back();
     throw;
   }
 }
 
-void load_run_checkpoint(const fs::path& out, Trainer& trainer) {
-  const auto last = named_step(out, "last");
+void load_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentity& identity) {
+  const auto last = step_to_resume(out);
   if (!last) fail(out, "has no checkpoint to resume from");
-  const fs::path directory = step_directory(out, *last);
-  const SafetensorsFile file(directory / kTrainerFile);
-  check_same_config(file.metadata(), trainer.config(), directory / kTrainerFile);
-  const TrainState state = state_of(file.metadata(), directory / kTrainerFile);
+  const fs::path directory = step_directory(out, *last), trainer_file = directory / kTrainerFile;
+  const SafetensorsFile file(trainer_file);
+  check_format(file.metadata(), trainer_file);
+  check_identity(file.metadata(), identity, trainer_file);
+  const TrainState state = state_of(file.metadata(), trainer_file);
   if (state.step != *last) fail(directory, "holds step " + std::to_string(state.step));
+  check_steps(trainer.config(), state, value_of<int64_t>(file.metadata(), "steps", trainer_file), trainer_file);
 
   trainer.weights().load(CheckpointReader(directory), trainer.threads());
   Checksum checksum(trainer.threads());
@@ -255,24 +316,25 @@ void load_run_checkpoint(const fs::path& out, Trainer& trainer) {
   for (const Trainer::Moment& moment : trainer.moments()) {
     const StoredTensor* stored = file.find(moment.name);
     if (!stored || stored->dtype != DType::kF32 || stored->count() != moment.begins->back()) {
-      fail(directory / kTrainerFile, std::string(moment.name) + ": missing or of another size; expected " +
-                                         std::to_string(moment.begins->back()) + " floats");
+      fail(trainer_file, std::string(moment.name) + ": missing or of another size; expected " +
+                             std::to_string(moment.begins->back()) + " floats");
     }
     checksum.add(stored->data, stored->count());
     const int64_t begin = (*moment.begins)[static_cast<std::size_t>(trainer.processes().rank())];
     std::memcpy(moment.own->data(), stored->data + begin * static_cast<int64_t>(sizeof(float)),
                 moment.own->size() * sizeof(float));
   }
-  if (checksum.value() != value_of<uint64_t>(file.metadata(), "checksum", directory / kTrainerFile)) {
+  if (checksum.value() != value_of<uint64_t>(file.metadata(), "checksum", trainer_file)) {
     fail(directory, "the checksum differs: the files were changed or damaged");
   }
   trainer.restore(state);
-  if (trainer.processes().rank() == 0) {
-    // Complete directories beyond `last` come from a crash before it was renewed; they will be written again.
-    for (const int64_t step : complete_steps(out)) {
-      if (step > *last) remove_step(out, step);
-    }
-  }
+  if (trainer.processes().rank() == 0) mend_folder(out, state);
+}
+
+uint64_t weights_checksum(Trainer& trainer) {
+  Checksum checksum(trainer.threads());
+  add_weights(trainer.weights(), checksum);
+  return checksum.value();
 }
 
 }  // namespace deltanet

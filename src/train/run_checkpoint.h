@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "train/run_identity.h"
 #include "train/trainer.h"
 
 // Checkpoints of a run, in its folder:
@@ -19,13 +20,21 @@ namespace deltanet {
 // The step that `last` or `best` names; nothing if there is no such file. Throws Error if it is damaged.
 std::optional<int64_t> named_step(const std::filesystem::path& out, const char* name);
 std::filesystem::path step_directory(const std::filesystem::path& out, int64_t step);
+// The step that a run goes on from: the one that `last` names, or the newest where a crash came before it was written.
+std::optional<int64_t> step_to_resume(const std::filesystem::path& out);
+int64_t count_checkpoints(const std::filesystem::path& out);
 
 // Writes step-N of the trainer's step, renews `last`, and `best` if this is the best step; removes all but the newest
 // keep_checkpoints and the best. All processes call it. An Error, such as a full disk, leaves the older ones.
-void save_run_checkpoint(const std::filesystem::path& out, Trainer& trainer);
+void save_run_checkpoint(const std::filesystem::path& out, Trainer& trainer, const RunIdentity& identity);
 
-// Restores the checkpoint that `last` names. Throws Error where it is damaged or belongs to another config, naming what
-// differs. Leftovers of a crash are removed.
-void load_run_checkpoint(const std::filesystem::path& out, Trainer& trainer);
+// Restores the checkpoint of step_to_resume(). Throws Error where it is damaged or belongs to a run of another
+// identity, naming what differs; `steps` may differ as long as the learning rates of the steps that are done do not.
+// What a crash left behind is mended: directories that are not complete or newer are removed, `best` names the best
+// step again.
+void load_run_checkpoint(const std::filesystem::path& out, Trainer& trainer, const RunIdentity& identity);
+
+// Of all weights: tells whether processes hold the same ones.
+uint64_t weights_checksum(Trainer& trainer);
 
 }  // namespace deltanet

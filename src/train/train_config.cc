@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "data/utf8.h"
 #include "deltanet/error.h"
 #include "train/config_keys.h"
 #include "train/recipes.h"
@@ -33,11 +34,13 @@ int64_t TrainConfig::sequences_per_pass() const {
 
 Config TrainConfig::model_config() const {
   Config made;
-  if (!model_table.empty()) {
-    made = parse_config(toml_to_json(model_table, "[model]"), "[model]");
+  if (!init_from.empty()) {
+    made = load_config((fs::path(init_from) / "config.json").string());
+  } else if (!model_table.empty()) {
+    made = parse_config(toml_to_json(model_table, "[model]"), "[model]", OtherFields::kRefused);
   } else if (model.ends_with(".json")) {
     made = load_config(model);
-  } else if (fs::is_directory(model)) {
+  } else if (fs::exists(fs::path(model) / "config.json")) {
     made = load_config((fs::path(model) / "config.json").string());
   } else if (!model.empty()) {
     made = preset_config(model);
@@ -46,14 +49,16 @@ Config TrainConfig::model_config() const {
         "[train] model: not given; expected a preset such as \"pgdn-340m\", the path of a config.json, or a "
         "[model] table");
   }
-  if (vocab_size > 0 && vocab_size != made.vocab_size) {
+  if (!model_fields.empty() || (vocab_size > 0 && vocab_size != made.vocab_size)) {
     // Through the text of config.json, so that everything that depends on it is checked again.
     auto json = parse_json(config_text(made, "float32"), "model");
-    json["vocab_size"] = vocab_size;
+    if (!model_fields.empty())
+      json.merge_patch(parse_json(toml_to_json(model_fields, "[model_fields]"), "[model_fields]"));
+    if (vocab_size > 0) json["vocab_size"] = vocab_size;
     for (const char* id : {"bos_token_id", "eos_token_id"}) {
-      if (json[id].is_number() && json[id].get<int64_t>() >= vocab_size) json[id] = nullptr;
+      if (vocab_size > 0 && json[id].is_number() && json[id].get<int64_t>() >= vocab_size) json[id] = nullptr;
     }
-    made = parse_config(json.dump(), "model");
+    made = parse_config(json.dump(), "model", init_from.empty() ? OtherFields::kRefused : OtherFields::kIgnored);
   }
   return made;
 }
@@ -61,7 +66,8 @@ Config TrainConfig::model_config() const {
 TrainConfig recipe(std::string_view name) {
   for (const Recipe& one : recipes()) {
     const bool exact = name == one.name;
-    const std::string ending = "-" + std::string(one.name);
+    std::string ending = "-";
+    ending += one.name;
     if (!exact && !name.ends_with(ending)) continue;
     TrainConfig config;
     read_toml(one.toml, "recipe " + std::string(one.name), config);
@@ -88,6 +94,17 @@ void validate(const TrainConfig& config) {
   config.model_config();
   if (config.out.empty()) throw Error("[train] out: not given; expected the folder of the run");
   if (config.steps < 1) throw Error("[train] steps: given 0; expected 1 or more");
+  int64_t tokens = 0;
+  if (__builtin_mul_overflow(config.steps, config.batch_size * config.sequence_length, &tokens)) {
+    throw Error("[train] steps: given " + std::to_string(config.steps) + " of " + std::to_string(config.batch_size) +
+                " x " + std::to_string(config.sequence_length) + " tokens; expected fewer than 2^63 tokens in all");
+  }
+  for (const Key& key : config_keys()) {
+    const auto* place = std::get_if<std::string TrainConfig::*>(&key.place);
+    if (place && !data::is_valid_utf8(config.**place)) {
+      throw Error("[train] " + std::string(key.name) + ": given text that is not UTF-8; expected UTF-8, as in TOML");
+    }
+  }
 }
 
 std::vector<std::pair<std::string, std::string>> key_values(const TrainConfig& config, bool identity) {

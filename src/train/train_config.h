@@ -19,8 +19,10 @@ struct TrainConfig {
   // What is trained. `model` is a preset ("pgdn-340m") or the path of a config.json; a [model] table with the fields of
   // a config.json takes its place.
   std::string model;
-  std::string model_table;  // text of the table; empty: there is none
-  int64_t vocab_size = 0;   // instead of the model's; 0: the model's
+  std::string model_table;   // text of the table; empty: there is none
+  std::string model_fields;  // text of a table [model_fields]: fields of a config.json that the model gets on top
+  std::string init_from;     // a checkpoint whose model and weights to start from, instead of `model` and random ones
+  int64_t vocab_size = 0;    // instead of the model's; 0: the model's
 
   // On what.
   std::string data, eval_data;       // without eval_data the end of the data is held out
@@ -62,7 +64,7 @@ struct TrainConfig {
 void read_toml(std::string_view text, const std::string& file, TrainConfig& config);
 void read_toml_file(const std::filesystem::path& path, TrainConfig& config);
 
-// "key=value", as --set takes it. Strings need no quotes.
+// "key=value", as --set takes it; "model.field=value" goes to model_fields. Strings need no quotes.
 void set_key(std::string_view assignment, TrainConfig& config);
 
 // A recipe of configs/, which are part of the program: "340m", "tiny-5m", or with another row, "gdn-340m".

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "data/utf8.h"
 #include "deltanet/error.h"
 #include "train/config_keys.h"
 #include "train/train_config.h"
@@ -71,15 +72,55 @@ toml::table parse(std::string_view text, const std::string& file) {
   }
 }
 
+// Is it TOML at all? --set takes values from people, who are told what was expected instead of what the parser missed.
+bool is_toml(const std::string& line) {
+  try {
+    [[maybe_unused]] const toml::table parsed = toml::parse(line);
+    return true;
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
+void merge(toml::table& into, const toml::table& from) {
+  for (const auto& [name, node] : from) {
+    toml::table* inner = into[name].as_table();
+    if (inner && node.is_table()) {
+      merge(*inner, *node.as_table());
+    } else {
+      into.insert_or_assign(name, node);
+    }
+  }
+}
+
+std::string text_of(const toml::table& table) {
+  std::ostringstream text;
+  text << toml::toml_formatter(table);
+  return text.str();
+}
+
+void add_model_field(const std::string& field, const std::string& value, TrainConfig& config) {
+  const bool is_plain = is_toml("field = " + value);
+  if (field.empty() || field.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789.") != field.npos ||
+      value.find('\n') != value.npos || !data::is_valid_utf8(value)) {
+    throw Error("[train] --set: given " + in_quotes("model." + field) +
+                "; expected model.FIELD=value, with a field of " + "config.json and one line");
+  }
+  toml::table fields = parse(config.model_fields, "[model_fields]");
+  const toml::table added =
+      parse(field + " = " + (is_plain ? value : nlohmann::json(value).dump()), "--set model." + field);
+  merge(fields, added);  // the last one of a name counts
+  config.model_fields = text_of(fields);
+}
+
 }  // namespace
 
 void read_toml(std::string_view text, const std::string& file, TrainConfig& config) {
   const toml::table table = parse(text, file);
   for (const auto& [name, value] : table) {
-    if (name.str() == "model" && value.is_table()) {
-      std::ostringstream model;
-      model << toml::toml_formatter(*value.as_table());
-      config.model_table = model.str();
+    const bool is_model = name.str() == "model", is_fields = name.str() == "model_fields";
+    if (value.is_table() && (is_model || is_fields)) {
+      (is_model ? config.model_table : config.model_fields) = text_of(*value.as_table());
       continue;
     }
     const Key& key = find_key(name.str(), file);
@@ -101,12 +142,23 @@ void set_key(std::string_view assignment, TrainConfig& config) {
     const std::size_t begin = text.find_first_not_of(' ');
     return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
   };
-  const Key& key = find_key(trimmed(assignment.substr(0, equals)), "--set");
+  const std::string_view given = trimmed(assignment.substr(0, equals));
   std::string value(trimmed(assignment.substr(equals + 1)));
+  if (constexpr std::string_view kModel = "model."; given.starts_with(kModel)) {
+    add_model_field(std::string(given.substr(kModel.size())), value, config);
+    return;
+  }
+  const Key& key = find_key(given, "--set");
   const bool is_text = std::holds_alternative<std::string TrainConfig::*>(key.place);
+  const std::string name(key.name);
+  if (!data::is_valid_utf8(value)) throw Error("[train] --set: " + name + ": expected UTF-8");
+  if (value.find('\n') != value.npos) throw Error("[train] --set: " + name + ": expected one line");
   if (is_text && !value.starts_with('"')) value = nlohmann::json(value).dump();
-  if (value.find('\n') != value.npos) throw Error("[train] --set: " + std::string(key.name) + ": expected one line");
-  read_toml(std::string(key.name) + " = " + value, "--set", config);
+  const std::string line = name + " = " + value;
+  if (!is_text && !is_toml(line)) {
+    throw Error("[train] --set: " + name + ": given " + in_quotes(value) + "; expected " + expected_text(key));
+  }
+  read_toml(line, "--set", config);
 }
 
 std::string toml_text(const TrainConfig& config) {
@@ -114,7 +166,12 @@ std::string toml_text(const TrainConfig& config) {
   for (const auto& [name, value] : key_values(config)) {
     if (name != "model" || config.model_table.empty()) text += name + " = " + value + "\n";
   }
-  return config.model_table.empty() ? text : text + "\n[model]\n" + config.model_table + "\n";
+  const auto add_table = [&](const char* name, const std::string& table) {
+    if (!table.empty()) text.append("\n").append(text_of(toml::table{{name, parse(table, name)}})).append("\n");
+  };
+  add_table("model_fields", config.model_fields);
+  add_table("model", config.model_table);
+  return text;
 }
 
 std::string toml_to_json(std::string_view text, const std::string& file) {

@@ -1,10 +1,13 @@
 #include "train/train_run.h"
 
+#include <array>
 #include <chrono>
+#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "deltanet/error.h"
 #include "train/run_checkpoint.h"
 #include "train/tensorboard.h"
@@ -28,18 +31,61 @@ class StopWatch {
   double seconds_ = 0;
 };
 
-void prepare_folder(const TrainConfig& config, bool resume) {
-  const fs::path out(config.out);
+// The folder for this run alone.
+std::unique_ptr<DirectoryLock> take_folder(const TrainConfig& config, bool resume) {
   std::error_code error;
-  fs::create_directories(out, error);
+  fs::create_directories(config.out, error);
   if (error) throw Error("[train] out: " + config.out + ": " + error.message());
-  if (!resume && fs::exists(out / "last")) {
-    throw Error("[train] out: " + config.out + " holds a run already; go on with it (--resume) or name another folder");
+  auto lock = std::make_unique<DirectoryLock>(config.out);
+  if (lock->taken_by_another()) {
+    throw Error("[train] out: " + config.out + " is in use by another run; wait for it or name another folder");
   }
-  remove_abandoned(out);
-  AtomicFile file(out / "config.toml");  // also shows that the folder can be written to
+  check_run_folder(config, resume);
+  remove_abandoned(config.out);
+  return lock;
+}
+
+// So that a full disk is found before the first step, not by the first checkpoint.
+void check_disk(const Trainer& trainer) {
+  const TrainConfig& config = trainer.config();
+  const int64_t floats = 3 * trainer.layout().parameter_count();  // weights and two moments
+  const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
+  const auto often = [&](int64_t every) { return every > 0 ? config.steps / every : 0; };
+  // Those that are kept, the best one, and the one that is being written; fewer in a short run.
+  const int64_t most =
+      std::min(config.keep_checkpoints + 2, 1 + often(config.checkpoint_every) + often(config.eval_every));
+  const int64_t needed = std::max<int64_t>(1, most - count_checkpoints(config.out)) * bytes;
+  std::error_code unknown;
+  const fs::space_info space = fs::space(config.out, unknown);
+  if (unknown || static_cast<int64_t>(space.available) >= needed) return;
+  throw Error("[train] out: " + config.out + " has " + gigabytes(static_cast<int64_t>(space.available)) +
+              " left; expected " + gigabytes(needed) + " for checkpoints of " + gigabytes(bytes) +
+              " each: make room, name another folder, or lower keep_checkpoints");
+}
+
+void write_config(const TrainConfig& config) {
+  AtomicFile file(fs::path(config.out) / "config.toml");  // also shows that the folder can be written to
   file.write(toml_text(config));
   file.commit();
+}
+
+// All processes must start from the same place: one that sees another folder, or other data, would mix what it has into
+// the weights of all.
+void check_agreement(Trainer& trainer, const RunIdentity& identity) {
+  Communicator& processes = trainer.processes();
+  if (processes.size() == 1) return;
+  uint64_t hash = kEmptyHash;
+  for (const auto& [name, value] : identity) {
+    hash = hash_bytes(name.data(), name.size(), hash);
+    hash = hash_bytes(value.data(), value.size(), hash);
+  }
+  const std::array<uint64_t, 3> own = {static_cast<uint64_t>(trainer.state().step), hash, weights_checksum(trainer)};
+  std::array<uint64_t, 3> first = own;
+  processes.broadcast(first.data(), sizeof first);
+  if (own == first) return;
+  throw Error("[train] out: this process starts from step " + std::to_string(own[0]) + ", the first one from step " +
+              std::to_string(first[0]) + (own[1] == first[1] ? "" : ", with another config or other data") +
+              "; expected the same folder and the same files on all machines");
 }
 
 // What is written about a run besides checkpoints.
@@ -48,6 +94,8 @@ class Records {
   Records(const TrainConfig& config, int64_t from_step) : metrics_(fs::path(config.out) / "metrics.jsonl", from_step) {
     if (config.tensorboard) tensorboard_.emplace(config.out, from_step + 1);
   }
+
+  void sync() { metrics_.sync(); }
 
   void append(const Metrics& metrics) {
     metrics_.append(metrics);
@@ -74,21 +122,33 @@ bool asked_to_stop(const std::atomic<bool>& stop, Communicator& processes) {
 
 }  // namespace
 
+void check_run_folder(const TrainConfig& config, bool resume) {
+  if (resume || !step_to_resume(config.out)) return;
+  throw Error("[train] out: " + config.out + " holds a run already; go on with it (--resume) or name another folder");
+}
+
 TrainResult run_training(const TrainConfig& config, const TrainingData& data, bool resume, TrainObserver& observer,
                          const std::atomic<bool>& stop, Communicator& processes) {
   validate(config);
   const bool speaks = processes.rank() == 0;
   const fs::path out(config.out);
   Trainer trainer(config, processes);  // the plan must fit before the folder is touched
-  const bool goes_on = resume && named_step(out, "last").has_value();
+  RunIdentity identity = config_identity(config);
+  identity.merge(data_identity(data));
+  std::unique_ptr<DirectoryLock> lock;
+  if (speaks) lock = take_folder(config, resume);
+  const bool goes_on = resume && step_to_resume(out);
+  if (speaks) observer.preparing(goes_on ? "reading the checkpoint" : "making the weights");
   if (goes_on) {
-    load_run_checkpoint(out, trainer);
+    load_run_checkpoint(out, trainer, identity);
   } else {
     trainer.initialise();
   }
+  check_agreement(trainer, identity);
   std::optional<Records> records;
   if (speaks) {
-    prepare_folder(config, resume);
+    check_disk(trainer);
+    write_config(config);
     records.emplace(config, trainer.state().step);
     observer.started(trainer, data);
   }
@@ -97,7 +157,8 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
     return every > 0 && (step % every == 0 || step == config.steps);
   };
   const auto save = [&] {
-    save_run_checkpoint(out, trainer);
+    if (speaks) records->sync();  // a checkpoint on disk has its metrics there too
+    save_run_checkpoint(out, trainer, identity);
     if (speaks) observer.saved(step_directory(out, trainer.state().step));
   };
   const auto tokens_per_step = static_cast<double>(config.batch_size * config.sequence_length);
@@ -132,7 +193,13 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
       timed_steps = 0;
     }
     const bool is_best = metrics.val_loss && trainer.state().best_step == report.step;
-    if (is_best || is_due(report.step, config.checkpoint_every) || interrupted || report.step == config.steps) save();
+    // Not while steps fail one after the other: the weights are those of before, or spoilt, and what is kept may be all
+    // that is good.
+    const bool is_sound = trainer.state().bad_in_a_row == 0;
+    if ((is_sound && (is_best || is_due(report.step, config.checkpoint_every))) || interrupted ||
+        report.step == config.steps) {
+      save();
+    }
   }
   return {.step = trainer.state().step,
           .interrupted = interrupted && trainer.state().step < config.steps,

@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "deltanet/error.h"
+#include "model/checkpoint.h"
 #include "nn/cross_entropy.h"
 
 namespace deltanet {
@@ -38,6 +39,8 @@ std::string first_not_finite(const Layout& layout, const float* matrices, const 
   return "";
 }
 
+Keep keep_of(const TrainConfig& config) { return config.recompute ? Keep::kRecompute : Keep::kAll; }
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, Communicator& processes)
@@ -58,32 +61,66 @@ Trainer::Trainer(const TrainConfig& config, Communicator& processes)
   constexpr int64_t kFloat = sizeof(float);
   memory_.gradients = (layout_->matrices_size() + layout_->vectors_size()) * kFloat;
   memory_.moments = 2 * (own_matrices + own_vectors) * kFloat;
+  // The first of several processes gathers the moments of all to write a checkpoint.
+  if (processes.size() > 1 && rank == 0) memory_.moments += 2 * memory_.gradients;
   const int64_t available = available_memory();
   try {
     // Nothing of this is written to yet, so the system has not given any memory.
     weights_ = std::make_shared<Weights>(layout_, parse_weight_type(config.precision), /*keep_masters=*/true);
     // Several processes reduce the gradients of a layer while those below it are at work: they need them whole.
     model_ = std::make_unique<BatchModel>(weights_, threads_, config.sequences_per_pass(), config.sequence_length,
-                                          config.recompute ? Keep::kRecompute : Keep::kAll,
-                                          /*whole=*/processes.size() > 1);
+                                          keep_of(config), /*whole=*/processes.size() > 1);
     memory_.weights = weights_->bytes();
     memory_.gradients += model_->gradient_bytes();
     memory_.activations = model_->planned_bytes();
-    check_fits(memory_, available);
+    check_fits(memory_, available, of_other_processes());
     dmatrices_.resize(static_cast<std::size_t>(layout_->matrices_size()));
     dvectors_.resize(static_cast<std::size_t>(layout_->vectors_size()));
     matrices_ = std::make_unique<AdamW>(own_matrices, config.adamw());
     vectors_ = std::make_unique<AdamW>(own_vectors, config.adamw());
   } catch (const std::bad_alloc&) {
-    throw Error("[train] memory: the system refused to give more; available " + gigabytes(available) + ", " +
-                gigabytes(memory_.gradients) + " needed for gradients and " + gigabytes(memory_.moments) +
-                " for moments alone");
+    complete_plan();
+    check_fits(memory_, available);
+    throw Error("[train] memory: the system refused to give " + gigabytes(memory_.total()) + ", although " +
+                gigabytes(available) + " are available; is there a limit on this process (ulimit -v)?");
   }
 }
 
+int64_t Trainer::of_other_processes() {
+  const auto own = static_cast<double>(memory_.total());
+  return static_cast<int64_t>(processes_.sum_on_machine(own) - own);
+}
+
+// Where the system refused memory, the plan says all the same how much would have been needed.
+void Trainer::complete_plan() {
+  if (!weights_) {
+    const int64_t copy = config_.precision == "bf16" ? sizeof(uint16_t) : 0;
+    memory_.weights = memory_.gradients + layout_->matrices_size() * copy;
+    return;
+  }
+  memory_.weights = weights_->bytes();
+  if (model_) return;
+  // Activations grow with the rows in a line, of which two small plans give the slope, about.
+  constexpr int64_t kRows = 1024;
+  int64_t bytes[2];
+  for (int i = 0; i < 2; ++i) {
+    bytes[i] = BatchModel(weights_, 1, 1, (i + 1) * kRows, keep_of(config_), /*whole=*/true).planned_bytes();
+  }
+  const double rows = static_cast<double>(config_.sequences_per_pass()) * static_cast<double>(config_.sequence_length);
+  memory_.activations = static_cast<int64_t>(static_cast<double>(bytes[0]) +
+                                             static_cast<double>(bytes[1] - bytes[0]) * (rows / kRows - 1));
+}
+
 void Trainer::initialise() {
-  weights_->initialise(config_.seed, threads_);
   state_ = {};
+  if (config_.init_from.empty()) {
+    weights_->initialise(config_.seed, threads_);
+    return;
+  }
+  const CheckpointReader reader(config_.init_from);
+  check_tensors(*layout_, reader);
+  weights_->load(reader, threads_);
+  weights_->refresh(threads_);
 }
 
 double Trainer::accumulate_gradients(const BatchSource& data) {
@@ -162,11 +199,14 @@ void Trainer::stop_with_diagnosis(const StepReport& last) const {
   } else if (!gradient.empty()) {
     where = "the first gradient that is not finite belongs to " + gradient;
   }
-  throw Error("[train] step " + std::to_string(last.step) + ": " + std::to_string(state_.bad_in_a_row) +
-              " steps in a row had a loss or gradients that are not finite (" + std::to_string(state_.bad_steps) +
-              " in all): " + where + "; loss " + text_of(last.loss) + ", last good loss " +
-              text_of(state_.last_good_loss) + ", learning rate " + text_of(last.lr) +
-              ". A lower lr, a longer warmup or precision = \"f32\" may help; the checkpoints before are untouched");
+  throw Error(
+      "[train] step " + std::to_string(last.step) + ": " + std::to_string(state_.bad_in_a_row) +
+      " steps in a row had a loss or gradients that are not finite (" + std::to_string(state_.bad_steps) +
+      " in all): " + where + "; loss " + text_of(last.loss) + ", last good loss " + text_of(state_.last_good_loss) +
+      ", learning rate " + text_of(last.lr) + ". A lower lr" +
+      (config_.precision == "f32" ? "" : ", precision = \"f32\"") +
+      " or a longer warmup may help, in a new run from the weights of a checkpoint (init_from). The checkpoints "
+      "from before these steps are all there");
 }
 
 double Trainer::evaluate(const BatchSource& held_out) {
@@ -181,7 +221,8 @@ double Trainer::evaluate(const BatchSource& held_out) {
     totals[1] += static_cast<double>(count_targets(batch));
   }
   processes_.sum(totals, 2);
-  const double loss = totals[0] / totals[1];
+  double loss = totals[0] / totals[1];
+  processes_.broadcast(&loss, sizeof loss);  // the same bits in all: whether it is the best decides who saves
   if (loss < state_.best_loss) {
     state_.best_loss = loss;
     state_.best_step = state_.step;

@@ -50,7 +50,7 @@ class Trainer {
   const TrainState& state() const { return state_; }
   int threads() const { return threads_; }
 
-  void initialise();  // random weights of the config's seed
+  void initialise();  // random weights of the config's seed, or those of init_from
 
   // One step on the next batch_size samples. A step whose loss or gradients are not finite changes no weight and is
   // counted; an Error with a diagnosis ends the run after max_bad_steps in a row.
@@ -69,6 +69,8 @@ class Trainer {
   void restore(const TrainState& state);  // after weights and moments were filled in
 
  private:
+  int64_t of_other_processes();  // bytes that those on this machine plan
+  void complete_plan();
   double accumulate_gradients(const BatchSource& data);  // the mean loss of the step
   void update(double lr, float grad_scale);
   [[noreturn]] void stop_with_diagnosis(const StepReport& last) const;

@@ -1,0 +1,302 @@
+// Checkpoints of a run: continuing bit for bit, what is kept, damage, crashes, and what may not be resumed.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "deltanet/model.h"
+#include "file_size_limit.h"
+#include "temporary_directory.h"
+#include "train/run_checkpoint.h"
+#include "train/train_run.h"
+#include "train_fixture.h"
+
+namespace deltanet::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(RunCheckpoint, ResumesBitForBit) {
+  struct Case {
+    const char* precision;
+    int64_t length;  // of the sequences; the threads share out long ones (train/batch_model.h)
+  };
+  for (const auto& [precision, length] : {Case{"f32", 32}, Case{"bf16", 32}, Case{"bf16", 256}}) {
+    TrainConfig config = tiny_config();
+    config.precision = precision;
+    config.sequence_length = length;
+    config.threads = 2;
+    const PatternSource data(config.sequence_length, 1000);
+    const auto straight = TrainedRun(config).steps(20, data);
+    const TemporaryDirectory out;
+    {
+      TrainedRun first(config);
+      EXPECT_EQ(first.steps(10, data), std::vector<std::string>(straight.begin(), straight.begin() + 10));
+      first.trainer.evaluate(data);
+      first.save(out.path());
+    }
+    config.log_every = 3;  // may change
+    TrainedRun second(config);
+    second.load(out.path());
+    EXPECT_EQ(second.trainer.state().best_step, 10);
+    EXPECT_EQ(second.steps(10, data), std::vector<std::string>(straight.begin() + 10, straight.end())) << precision;
+  }
+}
+
+TEST(RunCheckpoint, IsAModelDirectory) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  run.steps(2, data);
+  run.save(out.path());
+  Batch batch;
+  data.fill(8, 4, batch);
+  Model model = Model::load((out / "step-2").string());
+  EXPECT_EQ(exact(model.loss(batch.ids, batch.targets, batch.offsets).mean()), exact(run.trainer.step(data).loss));
+}
+
+TEST(RunCheckpoint, KeepsTheNewestAndTheBest) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  config.keep_checkpoints = 2;
+  config.lr = 0;
+  config.weight_decay = 0;
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  for (int i = 0; i < 5; ++i) {
+    run.trainer.step(data);
+    if (i == 1) run.trainer.evaluate(data);
+    run.save(out.path());
+  }
+  EXPECT_EQ(out.names(), (std::vector<std::string>{"best", "last", "step-2", "step-4", "step-5"}));
+  EXPECT_EQ(named_step(out.path(), "last"), 5);
+  EXPECT_EQ(named_step(out.path(), "best"), 2);
+}
+
+TEST(RunCheckpoint, DamageAndOtherConfigsAreNamed) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  EXPECT_NE(error_of([&] { run.load(out.path()); }).find("no checkpoint"), std::string::npos);
+  run.steps(1, data);
+  run.save(out.path());
+
+  config.lr = 0.5;
+  TrainedRun other(config);
+  const std::string error = error_of([&] { other.load(out.path()); });
+  EXPECT_NE(error.find("lr was 0.01 and is 0.5"), std::string::npos) << error;
+
+  for (const char* name : {"trainer.safetensors", "model.safetensors"}) {
+    const fs::path path = out / "step-1" / name;
+    const std::string good = contents(path);
+    std::string bad = good;
+    bad[bad.size() - 5] ^= 1;
+    put(path, bad);
+    const std::string damage = error_of([&] { run.load(out.path()); });
+    EXPECT_NE(damage.find("checksum"), std::string::npos) << damage;
+    put(path, good.substr(0, good.size() - 4));
+    EXPECT_NE(error_of([&] { run.load(out.path()); }), "");
+    put(path, good);
+  }
+  EXPECT_EQ(error_of([&] { run.load(out.path()); }), "");
+  put(out / "last", "7 and more\n");
+  EXPECT_NE(error_of([&] { run.load(out.path()); }), "");
+}
+
+TEST(RunCheckpoint, AFullDiskLeavesTheOldOne) {
+  const TemporaryDirectory out;
+  const TrainConfig config = tiny_config();
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  run.steps(1, data);
+  run.save(out.path());
+  run.steps(1, data);
+  {
+    const FileSizeLimit limit(100000);
+    EXPECT_NE(error_of([&] { run.save(out.path()); }), "");
+  }
+  EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1"}));
+  TrainedRun again(config);
+  again.load(out.path());
+  EXPECT_EQ(again.trainer.state().step, 1);
+}
+
+TEST(RunCheckpoint, LeftoversOfACrashAreRemoved) {
+  const TemporaryDirectory out;
+  const TrainConfig config = tiny_config();
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  run.steps(1, data);
+  run.save(out.path());
+  fs::create_directory(out / "step-2.unfinished");  // killed while writing
+  put(out / "step-2.unfinished/model.safetensors", "half");
+  run.steps(2, data);
+  run.save(out.path());  // removes the leftovers
+  EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1", "step-3"}));
+  put(out / "last", "1\n");  // killed before `last` was renewed
+  run.load(out.path());
+  EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1"}));
+}
+
+TEST(RunCheckpoint, WithoutLastTheNewestIsResumed) {
+  const TemporaryDirectory out;
+  TrainedRun run(tiny_config());
+  const PatternSource data(run.trainer.config().sequence_length, 1000);
+  for (int i = 0; i < 2; ++i) {
+    run.steps(1, data);
+    run.save(out.path());
+  }
+  fs::remove(out / "last");  // killed after the first renaming
+  EXPECT_EQ(step_to_resume(out.path()), 2);
+  put(out / "last", "9\n");  // names what is not there
+  TrainedRun again(tiny_config());
+  again.load(out.path());
+  EXPECT_EQ(again.trainer.state().step, 2);
+  EXPECT_EQ(named_step(out.path(), "last"), 2);
+}
+
+TEST(RunCheckpoint, BestIsNamedAgain) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  config.keep_checkpoints = 1;
+  config.lr = 0;
+  config.weight_decay = 0;
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  run.steps(1, data);
+  run.trainer.evaluate(data);
+  run.save(out.path());
+  fs::remove(out / "best");  // killed between `last` and `best`
+  TrainedRun again(config);
+  again.load(out.path());
+  again.steps(1, data);
+  again.save(out.path());
+  EXPECT_EQ(out.names(), (std::vector<std::string>{"best", "last", "step-1", "step-2"}));
+}
+
+TEST(RunCheckpoint, OtherModelsAreRefused) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  TrainedRun run(config);
+  run.steps(1, PatternSource(config.sequence_length, 1000));
+  run.save(out.path());
+  config.model_table += "\nnorm_eps = 0.1\n";  // all shapes stay
+  TrainedRun other(config);
+  const std::string error = error_of([&] { other.load(out.path()); });
+  EXPECT_NE(error.find("model.norm_eps was 1e-06 and is 0.1"), std::string::npos) << error;
+}
+
+TEST(RunCheckpoint, StepsMayBeAddedWhereTheLearningRatesStay) {
+  struct Case {
+    const char* schedule;
+    int done;
+    bool may;
+  };
+  // tiny_config: 20 steps, warm-up 5; wsd falls in the last fifth.
+  for (const auto& [schedule, done, may] : {Case{"constant", 20, true}, Case{"wsd", 15, true}, Case{"wsd", 18, false},
+                                            Case{"cosine", 5, true}, Case{"cosine", 8, false}}) {
+    const TemporaryDirectory out;
+    TrainConfig config = tiny_config();
+    config.schedule = schedule;
+    TrainedRun run(config);
+    run.steps(done, PatternSource(config.sequence_length, 1000));
+    run.save(out.path());
+    config.steps = 40;
+    TrainedRun longer(config);
+    const std::string error = error_of([&] { longer.load(out.path()); });
+    EXPECT_EQ(error.empty(), may) << schedule << " " << done << ": " << error;
+    if (!may) {
+      EXPECT_NE(error.find("steps was 20 and is 40"), std::string::npos) << error;
+    }
+  }
+}
+
+TEST(RunCheckpoint, StartsFromTheWeightsOfAnother) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  TrainedRun run(config);
+  const PatternSource data(config.sequence_length, 1000);
+  run.steps(3, data);
+  run.save(out.path());
+  TrainConfig tuned;
+  tuned.init_from = (out / "step-3").string();
+  tuned.sequence_length = config.sequence_length;
+  tuned.batch_size = config.batch_size;
+  tuned.precision = "f32";
+  tuned.threads = 1;
+  tuned.seed = 5;
+  TrainedRun other(tuned);
+  EXPECT_EQ(weights_checksum(other.trainer), weights_checksum(run.trainer));
+  EXPECT_EQ(other.trainer.state().step, 0);
+  tuned.vocab_size = 32;  // not what the checkpoint holds
+  EXPECT_NE(error_of([&] { TrainedRun{tuned}; }), "");
+}
+
+// Whole runs in a folder, on a text of their own.
+class Runs {
+ public:
+  Runs() {
+    config_ = tiny_config();
+    config_.tokenizer = "bytes";
+    config_.steps = 4;
+    config_.checkpoint_every = 2;
+    config_.out = (folder_ / "run").string();
+    write("text.txt", 'a');
+    config_.data = (folder_ / "text.txt").string();
+  }
+  void write(const char* name, char first) {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += static_cast<char>(i % 7 == 0 ? first : '0' + i % 10);
+    put(folder_ / name, text);
+  }
+  TrainResult go(bool resume = false) {
+    TrainConfig config = config_;
+    config.vocab_size = 256;
+    const TrainingData data = load_training_data(config, 256);
+    TrainObserver silent;
+    const auto processes = single_process();
+    return run_training(config, data, resume, silent, stop_, *processes);
+  }
+
+  TemporaryDirectory folder_;
+  TrainConfig config_;
+  std::atomic<bool> stop_{false};
+};
+
+TEST(TrainRun, OtherDataAreRefusedButTheirPathMayChange) {
+  Runs runs;
+  runs.stop_ = true;
+  EXPECT_TRUE(runs.go().interrupted);
+  runs.stop_ = false;
+  runs.write("moved.txt", 'a');
+  runs.write("other.txt", 'b');
+  runs.config_.data = (runs.folder_ / "other.txt").string();
+  const std::string error = error_of([&] { runs.go(true); });
+  EXPECT_NE(error.find("data was "), std::string::npos) << error;
+  runs.config_.data = (runs.folder_ / "moved.txt").string();
+  EXPECT_EQ(runs.go(true).step, 4);
+}
+
+TEST(TrainRun, AFolderThatHoldsARunIsRefused) {
+  Runs runs;
+  runs.go();
+  EXPECT_NE(error_of([&] { runs.go(); }).find("holds a run already"), std::string::npos);
+  fs::remove(runs.folder_ / "run/last");  // its checkpoints are there all the same
+  EXPECT_NE(error_of([&] { runs.go(); }).find("holds a run already"), std::string::npos);
+}
+
+TEST(TrainRun, AFolderThatIsInUseIsRefused) {
+  Runs runs;
+  fs::create_directory(runs.folder_ / "run");
+  {
+    const DirectoryLock lock(runs.folder_ / "run");
+    EXPECT_NE(error_of([&] { runs.go(); }).find("in use"), std::string::npos);
+  }
+  EXPECT_EQ(runs.go().step, 4);
+}
+
+}  // namespace
+}  // namespace deltanet::test
