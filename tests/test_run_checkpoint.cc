@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <limits>
 
 #include "base/file.h"
 #include "deltanet/model.h"
@@ -253,12 +253,15 @@ class Runs {
     put(folder_ / name, text);
   }
   TrainResult go(bool resume = false) {
+    TrainObserver silent;
+    return go(resume, silent);
+  }
+  TrainResult go(bool resume, TrainObserver& observer) {
     TrainConfig config = config_;
     config.vocab_size = 256;
     const TrainingData data = load_training_data(config, 256);
-    TrainObserver silent;
     const auto processes = single_process();
-    return run_training(config, data, resume, silent, stop_, *processes);
+    return run_training(config, data, resume, observer, stop_, *processes);
   }
 
   TemporaryDirectory folder_;
@@ -286,6 +289,40 @@ TEST(TrainRun, AFolderThatHoldsARunIsRefused) {
   EXPECT_NE(error_of([&] { runs.go(); }).find("holds a run already"), std::string::npos);
   fs::remove(runs.folder_ / "run/last");  // its checkpoints are there all the same
   EXPECT_NE(error_of([&] { runs.go(); }).find("holds a run already"), std::string::npos);
+}
+
+TEST(TrainRun, ADiskThatIsTooSmallIsRefusedAtTheStart) {
+  Runs runs;
+  runs.config_.steps = runs.config_.keep_checkpoints = 1'000'000'000'000;  // petabytes
+  runs.config_.checkpoint_every = 1;
+  const std::string error = error_of([&] { runs.go(); });
+  EXPECT_NE(error.find("for checkpoints of"), std::string::npos) << error;
+  EXPECT_FALSE(fs::exists(runs.folder_ / "run/metrics.jsonl"));
+}
+
+// Spoils a weight once a step is saved.
+class Spoiler final : public TrainObserver {
+ public:
+  explicit Spoiler(int64_t step) : step_(step) {}
+  void started(const Trainer& trainer, const TrainingData&) override { trainer_ = &const_cast<Trainer&>(trainer); }
+  void saved(const fs::path&) override {
+    if (trainer_->state().step == step_) trainer_->weights().vectors()[0] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  int64_t step_;
+  Trainer* trainer_ = nullptr;
+};
+
+TEST(TrainRun, StepsThatFailDoNotReplaceGoodCheckpoints) {
+  Runs runs;
+  runs.config_.checkpoint_every = runs.config_.eval_every = 1;
+  runs.config_.keep_checkpoints = 1;
+  runs.config_.max_bad_steps = 2;
+  Spoiler spoiler(2);
+  EXPECT_NE(error_of([&] { runs.go(false, spoiler); }).find("2 steps in a row"), std::string::npos);
+  EXPECT_EQ(step_to_resume(runs.folder_ / "run"), 2);
+  EXPECT_EQ(runs.go(true).step, 4);
 }
 
 TEST(TrainRun, AFolderThatIsInUseIsRefused) {

@@ -1,6 +1,7 @@
 #include "cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,10 +12,23 @@ namespace deltanet::cli {
 
 // ---- one option
 
+// CLI11's own checks name the largest number of the type as a bound, in 309 digits.
+template <class Relation>
+static CLI::Validator number_that(Relation holds_to, const char* name, const std::string& expected) {
+  const auto check = [=](const std::string& given) {
+    double number = 0;
+    const bool is_number = CLI::detail::lexical_cast(given, number);
+    return is_number && holds_to(number, 0.0) ? std::string() : "given " + given + "; expected a number " + expected;
+  };
+  return CLI::Validator(check, name);
+}
+
 Option Option::required() const { return Option(option_->required()); }
 Option Option::show_default() const { return Option(option_->capture_default_str()); }
-Option Option::positive() const { return Option(option_->check(CLI::PositiveNumber)); }
-Option Option::not_negative() const { return Option(option_->check(CLI::NonNegativeNumber)); }
+Option Option::positive() const { return Option(option_->check(number_that(std::greater(), "POSITIVE", "above 0"))); }
+Option Option::not_negative() const {
+  return Option(option_->check(number_that(std::greater_equal(), "NONNEGATIVE", "of 0 or more")));
+}
 Option Option::existing_file() const { return Option(option_->check(CLI::ExistingFile)); }
 Option Option::comma_separated() const { return Option(option_->delimiter(',')); }
 Option Option::one_value_each() const { return Option(option_->allow_extra_args(false)); }

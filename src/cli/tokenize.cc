@@ -12,6 +12,7 @@
 #include "cli/bench_measure.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "cli/terminal.h"
 #include "data/shards.h"
 #include "deltanet/error.h"
 
@@ -27,13 +28,6 @@ struct Settings {
   int64_t shard_tokens = data::ShardOptions().shard_tokens;
 };
 
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  const int64_t hours = whole / 3600, minutes = whole / 60 % 60;
-  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
-                   : fmt::format("{}:{:02}", minutes, whole % 60);
-}
-
 // How far the work is: a bar on a terminal, a line now and then elsewhere.
 class Meter {
  public:
@@ -45,10 +39,9 @@ class Meter {
     if (now < next_) return;
     next_ = now + (terminal ? 0.1 : 10);
     const double done = static_cast<double>(bytes), share = total_ > 0 ? std::min(1.0, done / total_) : 0;
-    const std::string text =
-        fmt::format("{:3.0f}%  {} of {}  {:.1f} MB/s  {} tokens  ETA {}", 100 * share, bytes_text(done),
-                    bytes_text(total_), done / now / 1e6, count_text(static_cast<double>(tokens)),
-                    share > 0 ? duration_text(now * (1 - share) / share) : "-");
+    const std::string text = fmt::format(
+        "{:3.0f}%  {} of {}  {:.1f} MB/s  {} tokens  ETA {}", 100 * share, bytes_text(done), bytes_text(total_),
+        done / now / 1e6, count_text(static_cast<double>(tokens)), duration_text(now * (1 - share) / share));
     if (terminal) {
       constexpr int kWidth = 24;
       const int filled = static_cast<int>(share * kWidth);

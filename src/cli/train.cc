@@ -118,7 +118,7 @@ class Screen final : public TrainObserver {
 struct Settings {
   std::string file, preset, data, out;
   std::optional<int64_t> steps;
-  std::optional<uint64_t> seed;
+  std::optional<int64_t> seed;
   std::vector<std::string> assignments;
   bool resume = false;
 };
@@ -179,7 +179,7 @@ std::function<int()> setup(const Arguments& args) {
   args.option("--data", settings->data, "Text or JSON lines (.gz, .zst too), or a folder made by `deltanet tokenize`");
   args.option("--out", settings->out, "Folder of the run");
   args.option("--steps", settings->steps, "Number of steps");
-  args.option("--seed", settings->seed, "Seed of the weights and of the order of the data");
+  args.option("--seed", settings->seed, "Seed of the weights and of the order of the data").not_negative();
   args.flag("--resume", settings->resume, "Go on from the last checkpoint in the folder");
   args.option("--set", settings->assignments,
               "key=value, for any key of a config; model.FIELD=value for a field of the model")

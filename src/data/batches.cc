@@ -24,7 +24,6 @@ void check(const char* name, int64_t given, int64_t lowest, int64_t highest) {
 BatchPlan::BatchPlan(std::shared_ptr<const TokenStore> store, const BatchOptions& options)
     : store_(std::move(store)), options_(options) {
   check("sequence_length", options_.sequence_length, 1, kLongest);
-  check("batch_size", options_.batch_size, 1, kLongest);
   const int64_t size = store_->size(), needed = options_.sequence_length + 1;
   if (size == 0) throw Error("[batches] " + store_->name() + ": given no tokens; expected text to train on");
   if (size < needed) {
@@ -69,14 +68,6 @@ void BatchPlan::append(int64_t sample, Batch& batch, std::vector<int32_t>& token
     }
   }
   batch.offsets.push_back(before + T);
-}
-
-Batch BatchPlan::batch(int64_t b, int rank, int ranks) const {
-  const int64_t B = options_.batch_size;
-  check("batch", b, 0, std::numeric_limits<int64_t>::max() / B - 1);
-  check("ranks", ranks, 1, kLongest);
-  check("rank", rank, 0, ranks - 1);
-  return samples(b * B + B * rank / ranks, b * B + B * (rank + 1) / ranks);
 }
 
 }  // namespace deltanet::data

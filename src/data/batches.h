@@ -10,7 +10,6 @@ namespace deltanet::data {
 
 struct BatchOptions {
   int64_t sequence_length = 0;  // T
-  int64_t batch_size = 1;       // B: samples of a batch, over all processes
   uint64_t seed = 0;
   bool shuffle = true;
   bool document_boundaries = false;  // a document begins with an empty state
@@ -25,9 +24,9 @@ struct Batch {
 };
 
 // Which tokens a training run reads, and when. Sample k of an epoch is tokens [kT, kT + T] of the store: the last is
-// only predicted, and read by the next sample. The n samples come in another order in every epoch. The numbers i of
-// samples and b of batches go on over all epochs; what they stand for depends on the store and the options alone, so
-// that a run that goes on elsewhere or with other processes needs nothing but the number.
+// only predicted, and read by the next sample. The n samples come in another order in every epoch. The numbers of
+// samples go on over all epochs; what they stand for depends on the store and the options alone, so that a run that
+// goes on elsewhere or with other processes needs nothing but the number.
 class BatchPlan {
  public:
   // Throws Error for options out of range, and if the store has fewer than T + 1 tokens.
@@ -41,10 +40,6 @@ class BatchPlan {
 
   // Samples [begin, end), which may go over the end of an epoch.
   Batch samples(int64_t begin, int64_t end) const;
-
-  // Samples [bB, (b+1)B), or of `ranks` processes the part of one: the parts differ by one sample at most, and joined
-  // in the order of the ranks they are the batch.
-  Batch batch(int64_t b, int rank = 0, int ranks = 1) const;
 
  private:
   void append(int64_t sample, Batch& batch, std::vector<int32_t>& tokens) const;

@@ -83,7 +83,7 @@ void ShardWriter::check_old_corpus() const {
         std::string("holds a meta.json that is none of a corpus of tokens; choose another directory or remove it (") +
         error.what() + ")");
   }
-  if (!options_.replace) refuse("holds a corpus of tokens already; choose another directory or replace it");
+  if (!options_.replace) refuse("holds a corpus of tokens already; choose another directory, or replace it (--force)");
 }
 
 // What is there already must be what will be there: a file of something else is neither overwritten, nor taken for a

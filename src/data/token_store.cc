@@ -96,15 +96,4 @@ std::shared_ptr<const TokenStore> part_of(std::shared_ptr<const TokenStore> stor
   return std::make_shared<PartStore>(std::move(store), begin, end);
 }
 
-SplitStore split_store(const std::shared_ptr<const TokenStore>& store, double fraction) {
-  if (!(fraction > 0 && fraction < 1)) {
-    throw Error("[split_store] fraction: given " + std::to_string(fraction) + "; expected more than 0 and less than 1");
-  }
-  const int64_t size = store->size(), valid = static_cast<int64_t>(static_cast<double>(size) * fraction);
-  int64_t cut = size - valid;
-  const std::vector<int64_t> starts = store->document_starts(cut, std::min(size, cut + valid / 10));
-  if (!starts.empty()) cut = starts.front();
-  return {part_of(store, 0, cut), part_of(store, cut, size)};
-}
-
 }  // namespace deltanet::data

@@ -43,11 +43,4 @@ std::shared_ptr<const TokenStore> memory_store(std::vector<int32_t> ids, std::ve
 // Tokens [begin, end) of a store, as a store.
 std::shared_ptr<const TokenStore> part_of(std::shared_ptr<const TokenStore> store, int64_t begin, int64_t end);
 
-struct SplitStore {
-  std::shared_ptr<const TokenStore> train, valid;
-};
-// The last `fraction` of the tokens (above 0, below 1) becomes the validation part; the cut moves to the next start of
-// a document if one is near.
-SplitStore split_store(const std::shared_ptr<const TokenStore>& store, double fraction);
-
 }  // namespace deltanet::data

@@ -63,9 +63,9 @@ int64_t available_memory() {
   return available;
 }
 
-std::string gigabytes(int64_t bytes) {
+std::string gigabytes(double bytes) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g GB", static_cast<double>(bytes) / 1e9);
+  std::snprintf(text, sizeof text, "%.3g GB", bytes / 1e9);
   return text;
 }
 

@@ -18,6 +18,6 @@ int64_t available_memory();
 // machine.
 void check_fits(const MemoryPlan& plan, int64_t available, int64_t of_others = 0);
 
-std::string gigabytes(int64_t bytes);  // "1.37 GB"
+std::string gigabytes(double bytes);  // "1.37 GB"
 
 }  // namespace deltanet

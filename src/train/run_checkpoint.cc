@@ -214,6 +214,17 @@ void mend_folder(const fs::path& out, const TrainState& state) {
   }
 }
 
+// What to do when a checkpoint cannot be used.
+std::string others_than(const fs::path& out, int64_t step) {
+  std::string others;
+  for (const int64_t other : find_steps(out).complete) {
+    if (other != step) others += (others.empty() ? "" : ", ") + std::to_string(other);
+  }
+  return others.empty()
+             ? ""
+             : "; to go on from an earlier step (" + others + "), write its number into " + (out / "last").string();
+}
+
 void add_weights(const Weights& weights, Checksum& checksum) {
   for (const Parameter& parameter : weights.layout().parameters()) {
     const float* values = parameter.is_matrix ? weights.matrices() : weights.vectors();
@@ -325,7 +336,7 @@ void load_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentit
                 moment.own->size() * sizeof(float));
   }
   if (checksum.value() != value_of<uint64_t>(file.metadata(), "checksum", trainer_file)) {
-    fail(directory, "the checksum differs: the files were changed or damaged");
+    fail(directory, "the checksum differs: the files were changed or damaged" + others_than(out, *last));
   }
   trainer.restore(state);
   if (trainer.processes().rank() == 0) mend_folder(out, state);

@@ -49,17 +49,17 @@ std::unique_ptr<DirectoryLock> take_folder(const TrainConfig& config, bool resum
 void check_disk(const Trainer& trainer) {
   const TrainConfig& config = trainer.config();
   const int64_t floats = 3 * trainer.layout().parameter_count();  // weights and two moments
-  const int64_t bytes = floats * static_cast<int64_t>(sizeof(float));
+  const auto bytes = static_cast<double>(floats) * sizeof(float);
   const auto often = [&](int64_t every) { return every > 0 ? config.steps / every : 0; };
   // Those that are kept, the best one, and the one that is being written; fewer in a short run.
   const int64_t most =
       std::min(config.keep_checkpoints + 2, 1 + often(config.checkpoint_every) + often(config.eval_every));
-  const int64_t needed = std::max<int64_t>(1, most - count_checkpoints(config.out)) * bytes;
+  const double needed = bytes * static_cast<double>(std::max<int64_t>(1, most - count_checkpoints(config.out)));
   std::error_code unknown;
-  const fs::space_info space = fs::space(config.out, unknown);
-  if (unknown || static_cast<int64_t>(space.available) >= needed) return;
-  throw Error("[train] out: " + config.out + " has " + gigabytes(static_cast<int64_t>(space.available)) +
-              " left; expected " + gigabytes(needed) + " for checkpoints of " + gigabytes(bytes) +
+  const auto left = static_cast<double>(fs::space(config.out, unknown).available);
+  if (unknown || left >= needed) return;
+  throw Error("[train] out: " + config.out + " has " + gigabytes(left) + " left; expected " + gigabytes(needed) +
+              " for checkpoints of " + gigabytes(bytes) +
               " each: make room, name another folder, or lower keep_checkpoints");
 }
 

@@ -58,7 +58,6 @@ TrainingData load_training_data(const TrainConfig& config, int64_t vocab_size) {
     throw Error("[train] data: not given; expected text, JSON lines or a directory that `deltanet tokenize` made");
   }
   const data::BatchOptions shuffled{.sequence_length = config.sequence_length,
-                                    .batch_size = config.batch_size,
                                     .seed = config.seed,
                                     .document_boundaries = config.document_boundaries,
                                     .mask_boundaries = config.document_boundaries};
