@@ -295,6 +295,7 @@ TEST(TrainRun, ADiskThatIsTooSmallIsRefusedAtTheStart) {
   Runs runs;
   runs.config_.steps = runs.config_.keep_checkpoints = 1'000'000'000'000;  // petabytes
   runs.config_.checkpoint_every = 1;
+  runs.stop_ = true;  // after one step, should it begin
   const std::string error = error_of([&] { runs.go(); });
   EXPECT_NE(error.find("for checkpoints of"), std::string::npos) << error;
   EXPECT_FALSE(fs::exists(runs.folder_ / "run/metrics.jsonl"));
