@@ -8,7 +8,8 @@
 
 namespace deltanet::nn {
 
-// C [m,n] = A B + bias, or added to C. Sums are float32; of int8 factors they are exact and C is int32_t.
+// C [m,n] = A B + bias, or added to C. Sums are float32; of int8 factors they are exact and C is int32_t. Of a depth of
+// zero panels.h makes the bias, oneDNN nothing.
 struct Matmul {
   WeightType type = WeightType::kFloat32;  // of A and B
   int64_t m = 0, n = 0, depth = 0;
