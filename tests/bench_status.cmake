@@ -1,5 +1,5 @@
-# A benchmark comes to its end. Whether the floors are met is not asked here, since other tests run at the same time; but
-# a crash or an error is not a missed floor.
+# A benchmark comes to its end. Whether the floors are met is not asked here, since other tests run at the same time;
+# but a crash or an error is not a missed floor.
 # -DPROGRAM= -DARGUMENTS= (a list)
 
 include(${CMAKE_CURRENT_LIST_DIR}/run_program.cmake)

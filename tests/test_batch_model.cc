@@ -98,6 +98,7 @@ TEST(BatchModel, PartsAreAsEvenAsSequencesAllow) {
   EXPECT_EQ(cuts({1, 10}, 2), (Cuts{0, 1, 2}));
   EXPECT_EQ(cuts({1, 1, 10}, 3), (Cuts{0, 2, 3, 3}));
   EXPECT_EQ(cuts({5}, 3), (Cuts{0, 1, 1, 1}));
+  EXPECT_EQ(cuts({1, 1}, 4), (Cuts{0, 1, 1, 1, 2}));
 }
 
 TEST(BatchModel, EqualsOnePass) {

@@ -169,40 +169,47 @@ TEST(Shards, AMetaOfSomethingElseIsNotReplaced) {
 
 TEST(Shards, TheTokenizerStaysWithItsTokens) {
   using Names = std::vector<std::string>;
+  const Names with = {"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer"};
   const TemporaryDirectory directory;
+  put(directory / "tokenizer.json", "of something else");
   write(directory.path(), {{1}},
         {.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "one"}, {"tokenizer_config.json", "its settings"}}});
-  EXPECT_EQ(directory.names(),
-            (Names{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(contents(directory / "tokenizer/tokenizer_config.json"), "its settings");
   {
     ShardWriter writer(directory.path(),
                        {.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "two"}}, .replace = true});
     writer.append(Ids{2});
-    EXPECT_EQ(contents(directory / "tokenizer.json"), "one");
+    EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), "one");
     writer.finish();
   }
-  EXPECT_EQ(contents(directory / "tokenizer.json"), "two");
-  EXPECT_EQ(directory.names(), (Names{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.json"}));
+  EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), "two");
+  EXPECT_FALSE(std::filesystem::exists(directory / "tokenizer/tokenizer_config.json"));
   write(directory.path(), {{3}}, {.vocab_size = 12, .tokenizer = "bytes", .replace = true});
-  EXPECT_EQ(directory.names(), (Names{"meta.json", "shard-00000.bin", "shard-00000.idx"}));
+  EXPECT_EQ(directory.names(), (Names{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.json"}));
+  EXPECT_EQ(contents(directory / "tokenizer.json"), "of something else");
 }
 
-TEST(Shards, TheTokenizerOfSomethingElseIsNotReplaced) {
+TEST(Shards, AFolderOfSomethingElseIsNotReplaced) {
   const TemporaryDirectory directory;
-  put(directory / "tokenizer.json", "one");
-  for (const data::NamedFiles& files :
-       {data::NamedFiles{}, {{"tokenizer.json", "two"}}, {{"tokenizer.model", "one"}}}) {
-    EXPECT_ERROR_HAS(write(directory.path(), {{7}}, {.vocab_size = 12, .tokenizer_files = files}),
-                     "holds a tokenizer.json that is none of this tokenizer");
+  std::filesystem::create_directory(directory / "tokenizer");
+  put(directory / "tokenizer/mine", "one");
+  const data::ShardOptions options{.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "two"}}};
+  EXPECT_ERROR_HAS(write(directory.path(), {{7}}, options), "holds a folder tokenizer that is none of a corpus");
+  EXPECT_EQ(contents(directory / "tokenizer/mine"), "one");
+  std::filesystem::create_directory(directory / ".unfinished");  // killed while it moved its files
+  write(directory.path(), {{7}}, options);
+  EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), "two");
+}
+
+TEST(Shards, OneWriterAtATime) {
+  const TemporaryDirectory directory;
+  {
+    ShardWriter writer(directory.path(), {.vocab_size = 12});
+    EXPECT_ERROR_HAS(ShardWriter(directory.path(), {.vocab_size = 12}), "another process writes there");
+    writer.append(Ids{2});
+    writer.finish();
   }
-  EXPECT_EQ(directory.names(), std::vector<std::string>{"tokenizer.json"});
-  write(directory.path(), {{7}}, {.vocab_size = 12, .tokenizer_files = {{"tokenizer.json", "one"}}});
-  EXPECT_EQ(contents(directory / "tokenizer.json"), "one");
-  std::filesystem::remove(directory / "meta.json");  // killed while it moved its files
-  std::filesystem::create_directory(directory / ".unfinished");
-  write(directory.path(), {{7}}, {.vocab_size = 12, .tokenizer_files = {{"tokenizer.model", "two"}}});
-  EXPECT_EQ(directory.names(),
-            (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.model"}));
+  EXPECT_EQ(ShardStore(directory.path()).size(), 1);
 }
 
 TEST(TokenizerFiles, GiveTheSameTokenizerWhereTheyArePut) {

@@ -112,6 +112,22 @@ TEST(TrainConfig, FieldsOfTheModelMayBeSet) {
   const std::string error = error_of([&] { config.model_config(); });
   EXPECT_NE(error.find("unknown field \"squash_y\"; did you mean \"squash_"), std::string::npos) << error;
   EXPECT_NE(error_of_set("model.=1"), "");
+
+  // A config.json from elsewhere has fields of its own, which stay; those that are set must be ours, also inside.
+  const TemporaryDirectory folder;
+  put(folder / "config.json",
+      R"({"model_type": "gated_deltanet", "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 2, "head_dim": 32,
+          "vocab_size": 64, "transformers_version": "4.57"})");
+  config = TrainConfig();
+  config.model = (folder / "config.json").string();
+  config.vocab_size = 300;
+  EXPECT_EQ(config.model_config().vocab_size, 300);
+  EXPECT_NE(config.model_config().source.find("4.57"), std::string::npos);
+  set_key("model.attn.layers=[0]", config);
+  set_key("model.attn.num_heads=2", config);
+  EXPECT_EQ(config.model_config().attention.size(), 1u);
+  set_key("model.attn.windowsize=3", config);
+  EXPECT_NE(error_of([&] { config.model_config(); }).find("did you mean \"window_size\""), std::string::npos);
 }
 
 TEST(TrainConfig, UnknownFieldsOfAModelTableSuggestTheNearest) {
@@ -173,6 +189,8 @@ TEST(TrainConfig, PresetsCountMoreThanFoldersOfTheirName) {
   std::filesystem::current_path(folder.path());
   std::filesystem::create_directory("pgdn-5m");  // of a run
   EXPECT_EQ(error_of([] { recipe("tiny-5m").model_config(); }), "");
+  put("config.json", "{}");  // nobody asked for it
+  EXPECT_NE(error_of([] { TrainConfig().model_config(); }).find("model: not given"), std::string::npos);
   std::filesystem::current_path(before);
 }
 

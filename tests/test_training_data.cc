@@ -94,7 +94,7 @@ TEST(ChosenTokenizer, IsTheGivenOneOrThatOfTheData) {
     config.tokenizer = given;
     return chosen_tokenizer(config, vocab_size);
   };
-  EXPECT_EQ(chosen("gpt2", 2000), (folder / "gpt2").string());
+  EXPECT_EQ(chosen("gpt2", 2000), (folder / "gpt2/tokenizer").string());
   EXPECT_EQ(chosen("bytes", 2000), "bytes");
   EXPECT_EQ(chosen("unknown", 256), "");
   EXPECT_EQ(chosen("text.txt", 256), "bytes");

@@ -1,5 +1,5 @@
-# `deltanet tokenize` gives the same bytes on one thread and on two, refuses to overwrite, names what is wrong, and keeps
-# an old corpus until the new one is complete.
+# `deltanet tokenize` gives the same bytes on one thread and on two, refuses to overwrite, names what is wrong, and
+# keeps an old corpus until the new one is complete.
 # -DPROGRAM= -DTEXT= (a directory of texts) -DWORK_DIR=
 
 include(${CMAKE_CURRENT_LIST_DIR}/run_program.cmake)
@@ -41,7 +41,8 @@ file(GLOB names RELATIVE ${WORK_DIR}/2 ${WORK_DIR}/2/* ${WORK_DIR}/2/.*)
 foreach(name IN LISTS names)
   file(SHA256 ${WORK_DIR}/2/${name} before_${name})
 endforeach()
-run(1 "bad.jsonl: line 2: given the fields" tokenize ${WORK_DIR}/bad.jsonl --tokenizer bytes --out ${WORK_DIR}/2 --force)
+run(1 "bad.jsonl: line 2: given the fields" tokenize ${WORK_DIR}/bad.jsonl --tokenizer bytes --out ${WORK_DIR}/2
+    --force)
 file(GLOB names_after RELATIVE ${WORK_DIR}/2 ${WORK_DIR}/2/* ${WORK_DIR}/2/.*)
 if(NOT names STREQUAL names_after)
   message(FATAL_ERROR "a failed run with --force left ${names_after} of ${names}")
@@ -62,7 +63,7 @@ endif()
 # The tokenizer's files go along, whatever they are called.
 run(0 "documents" tokenize ${TEXT} --tokenizer ${TEXT}/../tokenizers/gpt2.json --out ${WORK_DIR}/5)
 file(SHA256 ${TEXT}/../tokenizers/gpt2.json given)
-file(SHA256 ${WORK_DIR}/5/tokenizer.json taken)
+file(SHA256 ${WORK_DIR}/5/tokenizer/tokenizer.json taken)
 if(NOT given STREQUAL taken)
   message(FATAL_ERROR "the shards hold another tokenizer than the one they were made with")
 endif()

@@ -52,7 +52,7 @@ class PatternSource final : public BatchSource {
 
 inline std::string exact(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
+  std::snprintf(text, sizeof text, "%.17g", value);
   return text;
 }
 

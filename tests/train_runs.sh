@@ -65,6 +65,22 @@ case $what in
     wait "$pid"  # exit status 0
     train stopped --resume
     diff <(results straight) <(results stopped)
+    # A terminal that is closed, so that nothing can be said any more.
+    python3 - "$program" train "$work/run.toml" --out "$work/closed" <<'PY'
+import os, pty, sys, time
+out = sys.argv[-1]
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+for _ in range(6000):
+    if os.path.exists(out + "/metrics.jsonl") and len(open(out + "/metrics.jsonl").readlines()) >= 4:
+        break
+    time.sleep(0.005)
+os.close(terminal)
+assert os.waitpid(child, 0)[1] == 0
+PY
+    train closed --resume
+    diff <(results straight) <(results closed)
     # A second signal does not wait for the end of the step, which takes seconds here.
     "$program" train "$work/run.toml" --out "$work/left" --set batch_size=1024 > "$work/log" 2>&1 &
     pid=$!

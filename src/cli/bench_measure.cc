@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/parallel.h"
+#include "cli/terminal.h"
 #include "deltanet/error.h"
 #include "deltanet/runtime.h"
 #include "simd/kernels.h"
@@ -86,15 +87,13 @@ double measure_peak(int threads, double seconds) {
 void Progress::show(std::string_view text) {
   static const bool terminal = isatty(STDERR_FILENO) != 0;
   if (!terminal) return;
-  fmt::print(stderr, "\r\x1b[K{}", text);
-  std::fflush(stderr);
+  say(stderr, fmt::format("\r\x1b[K{}", text));
   shown_ = true;
 }
 
 void Progress::clear() {
   if (!shown_) return;
-  std::fputs("\r\x1b[K", stderr);
-  std::fflush(stderr);
+  say(stderr, "\r\x1b[K");
   shown_ = false;
 }
 

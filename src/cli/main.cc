@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "deltanet/deltanet.h"
 
 namespace deltanet::cli {
@@ -65,10 +66,10 @@ int main(int argc, char** argv) {
   try {
     return deltanet::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "deltanet: not enough memory\n");
+    deltanet::cli::say(stderr, "deltanet: not enough memory\n");
     return 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "deltanet: {}\n", error.what());
+    deltanet::cli::say(stderr, fmt::format("deltanet: {}\n", error.what()));
     return 1;
   }
 }

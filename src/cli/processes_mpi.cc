@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/processes.h"
+#include "cli/terminal.h"
 #include "deltanet/error.h"
 
 namespace deltanet::cli {
@@ -81,8 +82,7 @@ class MpiProcesses final : public Communicator {
 
   void fail(const std::string& message) override {
     if (size_ == 1) return;
-    fmt::print(stderr, "deltanet: process {} of {}: {}\n", rank_, size_, message);
-    std::fflush(nullptr);
+    say(stderr, fmt::format("deltanet: process {} of {}: {}\n", rank_, size_, message));
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
 

@@ -58,6 +58,11 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
+void say(std::FILE* stream, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
+
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers,
                  int indent) {
   std::vector<std::size_t> widths;

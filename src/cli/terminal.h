@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,10 @@ std::string number_text(double value);
 // A time as people read it: 75 -> "1:15", 4000 -> "1:06:40", 190000 -> "2d04h". "-" where there is none to tell: below
 // zero, not finite, or more than a hundred years, which are estimates from a speed of nearly nothing.
 std::string duration_text(double seconds);
+
+// Writes text to a stream, and goes on where nobody can see it any more, such as after a terminal was closed: saving is
+// more important than saying so.
+void say(std::FILE* stream, std::string_view text);
 
 // Prints rows in columns two spaces apart; `numbers` lists the columns that are aligned to the right. Cells may hold
 // colours. The last column is never padded.

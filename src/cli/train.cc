@@ -17,6 +17,7 @@
 #include "cli/processes.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
+#include "train/run_checkpoint.h"
 #include "train/train_run.h"
 
 namespace deltanet::cli {
@@ -44,7 +45,7 @@ void catch_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {  // mpirun and batch systems pass on SIGUSR1
     struct sigaction before {};
     sigaction(number, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup means it
+    if (number != SIGHUP || before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);  // nohup means it
   }
 }
 
@@ -104,8 +105,7 @@ class Screen final : public TrainObserver {
   }
   void print(const std::string& text) {
     progress_.clear();
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
+    say(stdout, text + "\n");
   }
 
   const TrainConfig& config_;
@@ -143,6 +143,10 @@ TrainConfig config_of(const Settings& settings) {
   if (settings.steps) set_key(fmt::format("steps={}", *settings.steps), config);
   if (settings.seed) set_key(fmt::format("seed={}", *settings.seed), config);
   for (const std::string& assignment : settings.assignments) set_key(assignment, config);
+  if (settings.resume && !config.init_from.empty() && !fs::exists(fs::path(config.init_from) / "config.json")) {
+    // A run that goes on has the weights, and the same model: what it started from may be gone.
+    if (const auto step = step_to_resume(config.out)) config.init_from = step_directory(config.out, *step).string();
+  }
   return config;
 }
 
@@ -164,10 +168,12 @@ int run(const Settings& settings) {
   }
   if (processes->rank() != 0) return 0;
   if (result.interrupted) {
-    fmt::print("interrupted after step {}; go on with: deltanet train --resume --out {}\n", result.step, config.out);
+    say(stdout, fmt::format("interrupted after step {}; go on with: deltanet train --resume --out {}\n", result.step,
+                            config.out));
   } else {
-    fmt::print("done after step {}{}\n", result.step,
-               std::isfinite(result.best_loss) ? fmt::format("; best val_loss {:.4f}", result.best_loss) : "");
+    say(stdout,
+        fmt::format("done after step {}{}\n", result.step,
+                    std::isfinite(result.best_loss) ? fmt::format("; best val_loss {:.4f}", result.best_loss) : ""));
   }
   return 0;
 }

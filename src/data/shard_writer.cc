@@ -46,12 +46,18 @@ ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
     refuse("eos: given the id " + std::to_string(*options_.eos) + "; expected one below " +
            std::to_string(options_.vocab_size));
   }
+  const bool replaces = is_token_directory(directory_);
+  if (replaces) check_old_corpus();
   try {
-    if (is_token_directory(directory_)) {
-      check_old_corpus();
-    } else {
-      fs::create_directories(directory_);
-      if (!fs::exists(unfinished_)) check_other_files();  // otherwise a finish() that was cut short put them there
+    fs::create_directories(directory_);
+    lock_ = std::make_unique<DirectoryLock>(directory_);
+    if (lock_->taken_by_another()) refuse("another process writes there; wait for it or choose another directory");
+    if (!replaces) {
+      // Only a finish() that was cut short, which leaves .unfinished, can have put a tokenizer there.
+      if (fs::exists(directory_ / kTokenizerFolder) && !fs::exists(unfinished_)) {
+        refuse("holds a folder " + std::string(kTokenizerFolder) + " that is none of a corpus of tokens; choose " +
+               "another directory or remove it");
+      }
       remove_shards_except(directory_, {});
     }
     fs::remove_all(unfinished_);
@@ -84,17 +90,6 @@ void ShardWriter::check_old_corpus() const {
         error.what() + ")");
   }
   if (!options_.replace) refuse("holds a corpus of tokens already; choose another directory, or replace it (--force)");
-}
-
-// What is there already must be what will be there: a file of something else is neither overwritten, nor taken for a
-// part of this tokenizer later on.
-void ShardWriter::check_other_files() const {
-  for (const auto& [name, text] : read_companions(directory_)) {
-    const auto own = options_.tokenizer_files.find(name);
-    if (own == options_.tokenizer_files.end() || own->second != text) {
-      refuse("holds a " + name + " that is none of this tokenizer; choose another directory or remove it");
-    }
-  }
 }
 
 void ShardWriter::append(std::span<const int32_t> ids) {
@@ -162,8 +157,9 @@ void ShardWriter::end_shard() {
 const ShardMeta& ShardWriter::finish() {
   end_document();
   if (file_) end_shard();
+  if (!options_.tokenizer_files.empty()) fs::create_directory(unfinished_ / kTokenizerFolder);
   for (const auto& [name, text] : options_.tokenizer_files) {
-    AtomicFile file(unfinished_ / name);
+    AtomicFile file(unfinished_ / kTokenizerFolder / name);
     file.write(text);
     file.commit();
   }
@@ -186,9 +182,9 @@ void ShardWriter::replace_files() {
   const std::set<std::string> names = names_in(unfinished_);
   moving_ = true;
   if (fs::remove(directory_ / "meta.json")) sync_directory(directory_);
+  fs::remove_all(directory_ / kTokenizerFolder);
   for (const std::string& name : names) fs::rename(unfinished_ / name, directory_ / name);
   remove_shards_except(directory_, names);
-  remove_companions_except(directory_, options_.tokenizer_files);
   sync_directory(directory_);
 }
 

@@ -20,11 +20,12 @@
 //   ...
 //   shard-00000.idx   where documents start in shard-00000.bin: numbers of tokens, little-endian, eight bytes each
 //   ...
-//   tokenizer.json    and what else belongs to the tokenizer, so that training can hand it on; none for bytes
+//   tokenizer/        files of the tokenizer, so that training can hand them on; none for bytes
 //   .unfinished/      files of a corpus that is being written; they move up when all of them are complete
 
 namespace deltanet::data {
 
+inline constexpr const char* kTokenizerFolder = "tokenizer";
 inline constexpr std::size_t kMostShards = 100'000;  // as many as have names of one length
 
 struct ShardInfo {
@@ -60,8 +61,8 @@ struct ShardOptions {
 // without one there is no meta.json.
 class ShardWriter {
  public:
-  // Makes the directory, and removes what an unfinished run left there. A meta.json or a tokenizer that is part of
-  // something else is an Error.
+  // Makes the directory, and removes what an unfinished run left there. A meta.json or a folder of a tokenizer
+  // that is part of something else is an Error, and so is another writer.
   ShardWriter(std::filesystem::path directory, const ShardOptions& options);
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
@@ -81,7 +82,6 @@ class ShardWriter {
   void start_shard();
   void end_shard();
   void check_old_corpus() const;
-  void check_other_files() const;
   void replace_files();
   [[noreturn]] void refuse(const std::string& what) const;
 
@@ -94,6 +94,7 @@ class ShardWriter {
   bool inside_document_ = false;
   int64_t tokens_ = 0, documents_ = 0;
   bool moving_ = false;  // files out of unfinished_
+  std::unique_ptr<DirectoryLock> lock_;
 };
 
 // Reads such a directory, mapped into memory. Sizes, counts and starts of documents are checked here; the ids that

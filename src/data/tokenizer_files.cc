@@ -34,12 +34,6 @@ NamedFiles read_tokenizer_files(const std::string& tokenizer) {
   return files;
 }
 
-void remove_companions_except(const fs::path& directory, const NamedFiles& kept) {
-  for (const char* name : kCompanions) {
-    if (!kept.contains(name)) fs::remove(directory / name);
-  }
-}
-
 bool has_tokenizer(const fs::path& directory) {
   return fs::exists(directory / kJson) || fs::exists(directory / kModel);
 }

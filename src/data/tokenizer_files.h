@@ -17,9 +17,6 @@ NamedFiles read_companions(const std::filesystem::path& directory);
 // that they are put into. "bytes" has none.
 NamedFiles read_tokenizer_files(const std::string& tokenizer);
 
-// Removes the companions of a directory that are not in `kept`.
-void remove_companions_except(const std::filesystem::path& directory, const NamedFiles& kept);
-
 // True if load_tokenizer() finds one in the directory.
 bool has_tokenizer(const std::filesystem::path& directory);
 

@@ -38,7 +38,8 @@ void refuse_unsupported(const Fields& fields, std::string_view model_type) {
   fields.require_null("attnres_block_size");
 }
 
-AttentionConfig parse_attention(const Fields& fields, int64_t hidden_size, int64_t num_hidden_layers) {
+AttentionConfig parse_attention(const Fields& fields, int64_t hidden_size, int64_t num_hidden_layers,
+                                OtherFields others) {
   AttentionConfig attention;
   attention.layers = fields.integers("layers", 0, num_hidden_layers - 1);
   attention.num_heads = fields.integer("num_heads", 1, hidden_size);
@@ -46,6 +47,7 @@ AttentionConfig parse_attention(const Fields& fields, int64_t hidden_size, int64
   attention.qkv_bias = fields.flag_or("qkv_bias", false);
   attention.window = fields.integer_or("window_size", 0, 1, kLargestSize);
   attention.rope_theta = fields.number_or("rope_theta", 10000.0, 1.0, 1e12);
+  if (others == OtherFields::kRefused) fields.refuse_others("{}");
   return attention;
 }
 
@@ -183,7 +185,7 @@ Config parse_config(std::string_view text, const std::string& file, OtherFields 
     parse_spec(fields, config);
     parse_recurrence(fields, config);
     for (const Fields& one : fields.objects_or_empty("attn")) {
-      config.attention.push_back(parse_attention(one, config.hidden_size, config.num_hidden_layers));
+      config.attention.push_back(parse_attention(one, config.hidden_size, config.num_hidden_layers, others));
     }
   }
   validate(config, file);

@@ -42,8 +42,8 @@ std::vector<std::size_t> BatchModel::cuts(std::span<const int64_t> offsets, int6
   for (int64_t i = 1; i <= parts; ++i) {
     const int64_t even = offsets.back() * i / parts;
     const auto begin = offsets.begin() + static_cast<std::ptrdiff_t>(cuts.back());
-    auto end = std::lower_bound(begin, offsets.end(), even);
     const auto earliest = i == 1 ? begin + 1 : begin;
+    auto end = std::lower_bound(earliest, offsets.end(), even);
     if (end > earliest && even - *std::prev(end) < *end - even) --end;
     cuts.push_back(static_cast<std::size_t>(end - offsets.begin()));
   }

@@ -23,9 +23,8 @@ std::string number_text(T value) {
 std::vector<Key> make_keys() {
   using C = TrainConfig;
   return {
-      // What a resumed run must share is marked; the model itself, the data and the learning rates of the steps that
-      // are
-      // done are compared as such (train/run_identity.h), so that paths may change and steps be added.
+      // What a resumed run must share is marked. The model itself, the data and the learning rates of the steps that
+      // are done are compared as such (run_identity.h, run_checkpoint.cc): paths may change, and steps be added.
       {"model", &C::model, false},
       {"init_from", &C::init_from, false},
       {"vocab_size", &C::vocab_size, false, 0, 1 << 24},

@@ -41,24 +41,27 @@ int64_t machine_memory() {
 }
 
 // The group of limits that this process is in (cgroups of version 2), such as a job's of a batch system.
-fs::path own_group() {
+fs::path own_group(const fs::path& root) {
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("0::/")) return "/sys/fs/cgroup" + line.substr(3);
+    if (line.starts_with("0::/")) return line.size() > 4 ? root / line.substr(4) : root;
   }
-  return "/sys/fs/cgroup";
+  return root;
 }
 
 }  // namespace
 
 int64_t available_memory() {
   int64_t available = machine_memory();
-  for (const fs::path& group : {fs::path("/sys/fs/cgroup"), own_group()}) {
+  const fs::path root = "/sys/fs/cgroup";
+  for (fs::path group = own_group(root);; group = group.parent_path()) {  // limits of batch systems are further up
     const int64_t limit = number_in(group / "memory.max", kUnlimited);
-    if (limit == kUnlimited) continue;
-    // Files in the cache count as used, but are given up when something else needs the memory.
-    const int64_t used = number_in(group / "memory.current", 0) - field_in(group / "memory.stat", "inactive_file");
-    available = std::min(available, std::max<int64_t>(0, limit - used));
+    if (limit != kUnlimited) {
+      // Files in the cache count as used, but are given up when something else needs the memory.
+      const int64_t used = number_in(group / "memory.current", 0) - field_in(group / "memory.stat", "inactive_file");
+      available = std::min(available, std::max<int64_t>(0, limit - used));
+    }
+    if (group == root || !group.has_relative_path()) break;
   }
   return available;
 }

@@ -202,23 +202,11 @@ std::map<std::string, std::string> tokenizer_files(const TrainConfig& config) {
   }
 }
 
-// After a crash at any moment the folder is as if it had come just after `state` was saved.
-void mend_folder(const fs::path& out, const TrainState& state) {
-  remove_unfinished(out);
-  for (const int64_t step : find_steps(out).complete) {
-    if (step > state.step) remove_step(out, step);  // newer than `last`: will be written again
-  }
-  write_text(out / "last", std::to_string(state.step) + "\n");
-  if (state.best_step > 0 && fs::exists(step_directory(out, state.best_step))) {
-    write_text(out / "best", std::to_string(state.best_step) + "\n");
-  }
-}
-
 // What to do when a checkpoint cannot be used.
 std::string others_than(const fs::path& out, int64_t step) {
   std::string others;
   for (const int64_t other : find_steps(out).complete) {
-    if (other != step) others += (others.empty() ? "" : ", ") + std::to_string(other);
+    if (other < step) others += (others.empty() ? "" : ", ") + std::to_string(other);
   }
   return others.empty()
              ? ""
@@ -241,6 +229,53 @@ void write_step(const fs::path& directory, Trainer& trainer, const std::vector<S
   write_safetensors(directory / kTrainerFile, moments, metadata_of(trainer, identity, checksum.value()));
 }
 
+// Of files that cannot be read, or hold something else than was written.
+struct Damage : Error {
+  using Error::Error;
+};
+
+void read_values(const fs::path& directory, const SafetensorsFile& file, Trainer& trainer) {
+  const fs::path trainer_file = directory / kTrainerFile;
+  trainer.weights().load(CheckpointReader(directory), trainer.threads());
+  Checksum checksum(trainer.threads());
+  add_weights(trainer.weights(), checksum);
+  for (const Trainer::Moment& moment : trainer.moments()) {
+    const StoredTensor* stored = file.find(moment.name);
+    if (!stored || stored->dtype != DType::kF32 || stored->count() != moment.begins->back()) {
+      fail(trainer_file, std::string(moment.name) + ": missing or of another size; expected " +
+                             std::to_string(moment.begins->back()) + " floats");
+    }
+    checksum.add(stored->data, stored->count());
+    const int64_t begin = (*moment.begins)[static_cast<std::size_t>(trainer.processes().rank())];
+    std::memcpy(moment.own->data(), stored->data + begin * static_cast<int64_t>(sizeof(float)),
+                moment.own->size() * sizeof(float));
+  }
+  if (checksum.value() != value_of<uint64_t>(file.metadata(), "checksum", trainer_file)) {
+    fail(directory, "the checksum differs: the files were changed or damaged");
+  }
+}
+
+template <class Read>
+auto or_damage(const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Damage(error.what());
+  }
+}
+
+void read_step(const fs::path& directory, int64_t step, Trainer& trainer, const RunIdentity& identity) {
+  const fs::path trainer_file = directory / kTrainerFile;
+  const auto file = or_damage([&] { return std::make_unique<SafetensorsFile>(trainer_file); });
+  check_format(file->metadata(), trainer_file);
+  check_identity(file->metadata(), identity, trainer_file);
+  const TrainState state = or_damage([&] { return state_of(file->metadata(), trainer_file); });
+  if (state.step != step) fail(directory, "holds step " + std::to_string(state.step));
+  check_steps(trainer.config(), state, value_of<int64_t>(file->metadata(), "steps", trainer_file), trainer_file);
+  or_damage([&] { read_values(directory, *file, trainer); });
+  trainer.restore(state);
+}
+
 }  // namespace
 
 fs::path step_directory(const fs::path& out, int64_t step) { return out / (std::string(kStep) + std::to_string(step)); }
@@ -250,7 +285,8 @@ std::optional<int64_t> named_step(const fs::path& out, const char* name) {
   const std::string text = read_file(out / name, 64);
   int64_t step = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  if (error != std::errc() || step < 0 || std::string_view(end) != "\n") {
+  const std::string_view rest(end);
+  if (error != std::errc() || step < 0 || !(rest.empty() || rest == "\n")) {
     fail(out / name, "given \"" + text + "\"; expected the number of a step");
   }
   return step;
@@ -300,7 +336,8 @@ void save_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentit
     sync_directory(out);
     write_text(out / "last", std::to_string(step) + "\n");
     if (trainer.state().best_step == step) write_text(out / "best", std::to_string(step) + "\n");
-    keep_newest_and_best(out, trainer.config().keep_checkpoints);
+    // After steps that failed the weights may be spoilt, and what is there may be all that is good.
+    if (trainer.state().bad_in_a_row == 0) keep_newest_and_best(out, trainer.config().keep_checkpoints);
   } catch (const fs::filesystem_error& error) {
     give_space_back();
     fail(target, error.code().message());
@@ -313,33 +350,24 @@ void save_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentit
 void load_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentity& identity) {
   const auto last = step_to_resume(out);
   if (!last) fail(out, "has no checkpoint to resume from");
-  const fs::path directory = step_directory(out, *last), trainer_file = directory / kTrainerFile;
-  const SafetensorsFile file(trainer_file);
-  check_format(file.metadata(), trainer_file);
-  check_identity(file.metadata(), identity, trainer_file);
-  const TrainState state = state_of(file.metadata(), trainer_file);
-  if (state.step != *last) fail(directory, "holds step " + std::to_string(state.step));
-  check_steps(trainer.config(), state, value_of<int64_t>(file.metadata(), "steps", trainer_file), trainer_file);
+  try {
+    read_step(step_directory(out, *last), *last, trainer, identity);
+  } catch (const Damage& damage) {
+    throw Error(damage.what() + others_than(out, *last));
+  }
+}
 
-  trainer.weights().load(CheckpointReader(directory), trainer.threads());
-  Checksum checksum(trainer.threads());
-  add_weights(trainer.weights(), checksum);
-  for (const Trainer::Moment& moment : trainer.moments()) {
-    const StoredTensor* stored = file.find(moment.name);
-    if (!stored || stored->dtype != DType::kF32 || stored->count() != moment.begins->back()) {
-      fail(trainer_file, std::string(moment.name) + ": missing or of another size; expected " +
-                             std::to_string(moment.begins->back()) + " floats");
-    }
-    checksum.add(stored->data, stored->count());
-    const int64_t begin = (*moment.begins)[static_cast<std::size_t>(trainer.processes().rank())];
-    std::memcpy(moment.own->data(), stored->data + begin * static_cast<int64_t>(sizeof(float)),
-                moment.own->size() * sizeof(float));
+void mend_run_folder(const fs::path& out, const TrainState& state) {
+  remove_unfinished(out);
+  for (const int64_t step : find_steps(out).complete) {
+    if (step > state.step) remove_step(out, step);  // newer than `last`: will be written again
   }
-  if (checksum.value() != value_of<uint64_t>(file.metadata(), "checksum", trainer_file)) {
-    fail(directory, "the checksum differs: the files were changed or damaged" + others_than(out, *last));
+  write_text(out / "last", std::to_string(state.step) + "\n");
+  if (state.best_step > 0 && fs::exists(step_directory(out, state.best_step))) {
+    write_text(out / "best", std::to_string(state.best_step) + "\n");
+  } else {
+    fs::remove(out / "best");  // of a later step, before `last` was set back
   }
-  trainer.restore(state);
-  if (trainer.processes().rank() == 0) mend_folder(out, state);
 }
 
 uint64_t weights_checksum(Trainer& trainer) {

@@ -30,9 +30,11 @@ void save_run_checkpoint(const std::filesystem::path& out, Trainer& trainer, con
 
 // Restores the checkpoint of step_to_resume(). Throws Error where it is damaged or belongs to a run of another
 // identity, naming what differs; `steps` may differ as long as the learning rates of the steps that are done do not.
-// What a crash left behind is mended: directories that are not complete or newer are removed, `best` names the best
-// step again.
 void load_run_checkpoint(const std::filesystem::path& out, Trainer& trainer, const RunIdentity& identity);
+
+// After a crash at any moment, or after `last` was set back: leaves the folder as it was when `state` was saved. What
+// is not complete or newer is removed, `last` and `best` name their steps again.
+void mend_run_folder(const std::filesystem::path& out, const TrainState& state);
 
 // Of all weights: tells whether processes hold the same ones.
 uint64_t weights_checksum(Trainer& trainer);

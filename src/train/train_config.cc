@@ -1,6 +1,7 @@
 #include "train/train_config.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -40,7 +41,7 @@ Config TrainConfig::model_config() const {
     made = parse_config(toml_to_json(model_table, "[model]"), "[model]", OtherFields::kRefused);
   } else if (model.ends_with(".json")) {
     made = load_config(model);
-  } else if (fs::exists(fs::path(model) / "config.json")) {
+  } else if (!model.empty() && fs::exists(fs::path(model) / "config.json")) {
     made = load_config((fs::path(model) / "config.json").string());
   } else if (!model.empty()) {
     made = preset_config(model);
@@ -50,15 +51,22 @@ Config TrainConfig::model_config() const {
         "[model] table");
   }
   if (!model_fields.empty() || (vocab_size > 0 && vocab_size != made.vocab_size)) {
-    // Through the text of config.json, so that everything that depends on it is checked again.
+    // Through the text of config.json, so that everything that depends on it is checked again. What `made` was read
+    // from may have fields that are none of ours; those that are given here may not.
+    auto given = parse_json(toml_to_json(model_fields, "[model_fields]"), "[model_fields]");
+    if (vocab_size > 0) given["vocab_size"] = vocab_size;
+    const std::string source = std::exchange(made.source, "");
     auto json = parse_json(config_text(made, "float32"), "model");
-    if (!model_fields.empty())
-      json.merge_patch(parse_json(toml_to_json(model_fields, "[model_fields]"), "[model_fields]"));
-    if (vocab_size > 0) json["vocab_size"] = vocab_size;
+    json.merge_patch(given);
     for (const char* id : {"bos_token_id", "eos_token_id"}) {
-      if (vocab_size > 0 && json[id].is_number() && json[id].get<int64_t>() >= vocab_size) json[id] = nullptr;
+      if (json[id].is_number() && json[id] >= json["vocab_size"]) json[id] = given[id] = nullptr;
     }
-    made = parse_config(json.dump(), "model", init_from.empty() ? OtherFields::kRefused : OtherFields::kIgnored);
+    made = parse_config(json.dump(), "model", OtherFields::kRefused);
+    if (!source.empty()) {
+      auto text = parse_json(source, "model");
+      text.merge_patch(given);
+      made.source = text.dump();
+    }
   }
   return made;
 }

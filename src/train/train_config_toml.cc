@@ -104,7 +104,7 @@ void add_model_field(const std::string& field, const std::string& value, TrainCo
   if (field.empty() || field.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789.") != field.npos ||
       value.find('\n') != value.npos || !data::is_valid_utf8(value)) {
     throw Error("[train] --set: given " + in_quotes("model." + field) +
-                "; expected model.FIELD=value, with a field of " + "config.json and one line");
+                "; expected model.FIELD=value, with a field of config.json and one line");
   }
   toml::table fields = parse(config.model_fields, "[model_fields]");
   const toml::table added =

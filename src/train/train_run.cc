@@ -85,6 +85,7 @@ void check_agreement(Trainer& trainer, const RunIdentity& identity) {
   if (own == first) return;
   throw Error("[train] out: this process starts from step " + std::to_string(own[0]) + ", the first one from step " +
               std::to_string(first[0]) + (own[1] == first[1] ? "" : ", with another config or other data") +
+              (own[2] == first[2] ? "" : ", with other weights") +
               "; expected the same folder and the same files on all machines");
 }
 
@@ -95,7 +96,13 @@ class Records {
     if (config.tensorboard) tensorboard_.emplace(config.out, from_step + 1);
   }
 
-  void sync() { metrics_.sync(); }
+  void sync() {
+    try {
+      metrics_.sync();
+    } catch (const Error&) {
+      // A file that somebody removed is no reason to lose a checkpoint.
+    }
+  }
 
   void append(const Metrics& metrics) {
     metrics_.append(metrics);
@@ -147,7 +154,8 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
   check_agreement(trainer, identity);
   std::optional<Records> records;
   if (speaks) {
-    check_disk(trainer);
+    if (trainer.state().step < config.steps) check_disk(trainer);
+    if (goes_on) mend_run_folder(out, trainer.state());
     write_config(config);
     records.emplace(config, trainer.state().step);
     observer.started(trainer, data);
@@ -193,13 +201,9 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
       timed_steps = 0;
     }
     const bool is_best = metrics.val_loss && trainer.state().best_step == report.step;
-    // Not while steps fail one after the other: the weights are those of before, or spoilt, and what is kept may be all
-    // that is good.
-    const bool is_sound = trainer.state().bad_in_a_row == 0;
-    if ((is_sound && (is_best || is_due(report.step, config.checkpoint_every))) || interrupted ||
-        report.step == config.steps) {
-      save();
-    }
+    const bool is_end = interrupted || report.step == config.steps;
+    const bool is_routine = is_due(report.step, config.checkpoint_every) && !report.skipped;
+    if (is_best || is_end || is_routine) save();
   }
   return {.step = trainer.state().step,
           .interrupted = interrupted && trainer.state().step < config.steps,

@@ -79,7 +79,11 @@ Trainer::Trainer(const TrainConfig& config, Communicator& processes)
     matrices_ = std::make_unique<AdamW>(own_matrices, config.adamw());
     vectors_ = std::make_unique<AdamW>(own_vectors, config.adamw());
   } catch (const std::bad_alloc&) {
-    complete_plan();
+    try {
+      complete_plan();
+    } catch (const std::bad_alloc&) {
+      // What is known of the plan must do.
+    }
     check_fits(memory_, available);
     throw Error("[train] memory: the system refused to give " + gigabytes(memory_.total()) + ", although " +
                 gigabytes(available) + " are available; is there a limit on this process (ulimit -v)?");

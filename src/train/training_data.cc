@@ -45,8 +45,8 @@ std::string chosen_tokenizer(const TrainConfig& config, int64_t vocab_size) {
   if (!config.tokenizer.empty() || config.data.empty()) return config.tokenizer;
   if (data::is_token_directory(config.data)) {
     if (data::read_meta(config.data).tokenizer == "bytes") return "bytes";
-    if (!data::has_tokenizer(config.data)) return "";
-    return config.data == "bytes" ? "./bytes" : config.data;  // a directory may have any name
+    const std::filesystem::path own = std::filesystem::path(config.data) / data::kTokenizerFolder;
+    return data::has_tokenizer(own) ? own.string() : "";
   }
   if (vocab_size == byte_tokenizer()->vocab_size()) return "bytes";
   throw Error("[train] tokenizer: not given, and the model's vocabulary has " + std::to_string(vocab_size) +

@@ -243,7 +243,8 @@ def test_runs_are_drawn_together(tmp_path, capsys):
         (tmp_path / name).mkdir()
         lines = [{"step": i, "loss": 5 - 0.1 * i, "lr": 1e-3, "grad_norm": 1.0} for i in range(1, 20)]
         lines[-1]["val_loss"] = 3.2
-        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2')
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / name / "metrics.jsonl").write_text(text + '{"step": 2')
     assert plots.main(["run", str(tmp_path / "gdn"), str(tmp_path / "pgdn")]) == 0
     assert (tmp_path / "gdn" / "losses.png").stat().st_size > 5000
     assert len(plots.load_run(tmp_path / "gdn")) == 19
