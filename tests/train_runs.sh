@@ -34,6 +34,12 @@ TOML
 
 # Everything that must be the same bit for bit: all but the speed.
 results() { sed 's/"tokens_per_second":[^,}]*//' "$work/$1/metrics.jsonl"; }
+wait_for_steps() {
+  for _ in $(seq 1 600); do
+    [ "$(cat "$work/$1/metrics.jsonl" 2> /dev/null | wc -l)" -ge "$2" ] && break
+    sleep 0.05
+  done
+}
 train() { "$program" train "$work/run.toml" --out "$work/$1" "${@:2}" > "$work/log" 2>&1; }
 
 case $what in
@@ -57,10 +63,7 @@ case $what in
     train straight
     "$program" train "$work/run.toml" --out "$work/stopped" > "$work/log" 2>&1 &
     pid=$!
-    for _ in $(seq 1 600); do
-      [ "$(cat "$work/stopped/metrics.jsonl" 2> /dev/null | wc -l)" -ge 4 ] && break
-      sleep 0.05
-    done
+    wait_for_steps stopped 4
     kill -TERM "$pid"
     wait "$pid"  # exit status 0
     train stopped --resume
@@ -117,10 +120,7 @@ PY
     # So does the death of one; another number of processes goes on from the last checkpoint.
     "${two_processes[@]}" --out "$work/died" > "$work/log" 2>&1 &
     job=$!
-    for _ in $(seq 1 600); do
-      [ "$(cat "$work/died/metrics.jsonl" 2> /dev/null | wc -l)" -ge 8 ] && break
-      sleep 0.05
-    done
+    wait_for_steps died 8
     for process in /proc/[0-9]*; do
       if [ "$(readlink "$process/exe")" = "$program" ] && grep -q "$work/died" "$process/cmdline"; then
         kill -9 "${process#/proc/}"
@@ -134,10 +134,7 @@ PY
     # mpirun passes SIGUSR1 on, which ends the step and saves.
     "${two_processes[@]}" --out "$work/asked" > "$work/log" 2>&1 &
     job=$!
-    for _ in $(seq 1 600); do
-      [ "$(cat "$work/asked/metrics.jsonl" 2> /dev/null | wc -l)" -ge 4 ] && break
-      sleep 0.05
-    done
+    wait_for_steps asked 4
     kill -USR1 "$job"
     wait "$job"  # exit status 0
     grep -q "interrupted after step" "$work/log"
