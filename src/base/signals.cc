@@ -1,5 +1,7 @@
 #include "base/signals.h"
 
+#include <initializer_list>
+
 #ifdef DELTANET_OPENMP
 #include <omp.h>
 #endif
