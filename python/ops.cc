@@ -104,7 +104,8 @@ void torch_backward(const Spec& spec, const nb::tuple& tensors, nb::handle cu_se
   const Outputs gradients_of_outputs = read_group(output_args(), upstream);
   const Inputs gradients = read_group(input_args(), results);
   const nb::gil_scoped_release unlocked;
-  backward(spec, inputs, gradients_of_outputs, gradients, {.threads = threads});
+  // Autograd of upstream's MesaNet takes the entries of the initial Gram as they are.
+  backward(spec, inputs, gradients_of_outputs, gradients, {.threads = threads, .free_gram_gradient = true});
 }
 
 template <class Group>

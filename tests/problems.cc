@@ -54,8 +54,12 @@ void pick_options(Spec& spec) {
 }
 
 std::vector<int64_t> pick_packing(int64_t T) {
-  std::set<int64_t> cuts = {0, T};
-  for (int64_t i = *rc::gen::inRange<int64_t>(0, 4); i > 0; --i) cuts.insert(*rc::gen::inRange<int64_t>(0, T));
+  std::multiset<int64_t> cuts = {0, T};  // what repeats is a sequence without tokens
+  for (int64_t i = *rc::gen::inRange<int64_t>(0, 4); i > 0; --i) {
+    const bool repeats = *rc::gen::inRange(0, 3) == 0;
+    cuts.insert(repeats ? *rc::gen::elementOf(std::vector(cuts.begin(), cuts.end()))
+                        : *rc::gen::inRange<int64_t>(0, T + 1));
+  }
   return {cuts.begin(), cuts.end()};
 }
 

@@ -246,7 +246,8 @@ TEST(ReferenceErrors, NameTheArgument) {
   EXPECT_EQ(error_of(spec, bad), "[reference] k: given shape [1,4,2,5]; expected shape [1,4,2,4]");
   bad = good;
   bad["cu_seqlens"] = {{3}, {0, 3, 5}};
-  EXPECT_EQ(error_of(spec, bad), "[reference] cu_seqlens: given [0,3,5]; expected increasing offsets from 0 to T = 4");
+  EXPECT_EQ(error_of(spec, bad),
+            "[reference] cu_seqlens: given [0,3,5]; expected offsets that never fall, from 0 to T = 4");
   bad = good;
   bad["ridge"] = {{2}, {1, 1}};
   EXPECT_EQ(error_of(spec, bad),

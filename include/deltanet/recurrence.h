@@ -12,7 +12,8 @@
 // Forward, backward and reference of every row of the DGPS table. All tensors are float32.
 //
 // Shapes: B batch, T tokens, H key heads, U value heads (a multiple of H), K key and V value dimension, N sequences
-// (B, or the number of packed sequences). The state S is [K,V] per value head. g, g_atk are log decays, <= 0.
+// (B, or the number of packed sequences). The state S is [K,V] per value head. g, g_atk are log decays, <= 0. B and T
+// may be 0: sequences without tokens leave their states as they are.
 
 namespace deltanet {
 
@@ -27,7 +28,7 @@ struct Inputs {
   Tensor ridge;                         // [H,K]; RLS without P0: [H]
   Tensor a, b, kk, eta;                 // DPLR factors [B,T,H,K]
   Tensor S0, A0, P0, G0;                // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
-  std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences into B = 1; empty: N = B
+  std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences, some perhaps empty, into B = 1; empty: N = B
 };
 
 struct Outputs {
@@ -58,6 +59,9 @@ struct Options {
   // takes them from there instead of solving again. Both must have the same spec and inputs, initial states too; the
   // memory is no other argument's. Absent: nothing is handed on.
   Tensor writes{};
+  // MesaNet's G0 is symmetric, and backward gives the symmetric gradient. True: the gradient that takes every entry of
+  // G0 for a variable of its own, as differentiating a solve with any matrix does; its symmetric part is the other one.
+  bool free_gram_gradient = false;
 };
 
 // Checks ranks and sizes of the inputs against the spec and each other; throws Error naming the argument.

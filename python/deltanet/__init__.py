@@ -36,7 +36,7 @@ log_atk_scale          [H]
 ridge                  [H,K]; RLS without P0: [H]
 a, b, kk, eta          DPLR factors, [B,T,H,K]
 S0, A0, P0, G0         initial states [N,U,K,V], [N,H,K], [N,H,K,K] twice; absent: zero (P0: I/ridge)
-cu_seqlens             [N+1] integers, 0 ... T: packs N sequences into B = 1
+cu_seqlens             [N+1] integers, 0 ... T: packs N sequences, some perhaps empty, into B = 1
 =====================  ===========================================================================
 
 Results are o [B,T,U,V] and the final states S_final, A_final, P_final, G_final that the row has.

@@ -160,16 +160,19 @@ void check_shape(std::string_view operation, std::string_view name, const Tensor
 }
 
 void check_rank(std::string_view operation, std::string_view name, const Tensor& tensor, std::string_view axes) {
-  if (!tensor) fail(operation, name, "is missing; expected " + axes_text(axes));
+  const bool given = tensor || (tensor.rank > 0 && tensor.size() == 0);  // what has no elements needs no memory
+  if (!given) fail(operation, name, "is missing; expected " + axes_text(axes));
   if (tensor.rank != static_cast<int>(axes.size())) {
     fail(operation, name,
          "given shape " + extents_text(tensor.shape, tensor.rank) + " of rank " + std::to_string(tensor.rank) +
              "; expected " + axes_text(axes));
   }
   for (int i = 0; i < tensor.rank; ++i) {
-    if (tensor.shape[i] < 1) {
+    const bool may_be_empty = axes[i] == 'B' || axes[i] == 'T' || axes[i] == 'N';
+    if (tensor.shape[i] < (may_be_empty ? 0 : 1)) {
       fail(operation, name,
-           "given shape " + extents_text(tensor.shape, tensor.rank) + "; every size must be at least 1");
+           "given shape " + extents_text(tensor.shape, tensor.rank) + "; expected " + axes_text(axes) +
+               ", where only the batch and the tokens may be none");
     }
   }
 }
@@ -185,10 +188,10 @@ void check_cu_seqlens(std::string_view operation, std::span<const int64_t> cu, S
          "ends with " + std::to_string(cu.back()) + "; expected the number of tokens, T = " + std::to_string(shape.T));
   }
   for (size_t i = 1; i < cu.size(); ++i) {
-    if (cu[i] <= cu[i - 1]) {
+    if (cu[i] < cu[i - 1]) {
       fail(operation, kName,
            "entry " + std::to_string(i) + " is " + std::to_string(cu[i]) + " after " + std::to_string(cu[i - 1]) +
-               "; expected increasing entries");
+               "; expected entries that never fall");
     }
   }
   shape.N = static_cast<int64_t>(cu.size()) - 1;

@@ -85,7 +85,7 @@ class BackwardTask {
         arena_(arena),
         cores_(make_cores(p, threads, arena)),
         core_(*cores_[0]),
-        segments_((task.sequence.length() + kSegment - 1) / kSegment) {
+        segments_(std::max<int64_t>(1, (task.sequence.length() + kSegment - 1) / kSegment)) {
     for (int64_t h = 0; h < task.heads; ++h) add_head(task.first_head + h);
     allocate_records();
     for (int64_t v = 0; v < p_.group; ++v) {
@@ -241,7 +241,7 @@ void BackwardTask::store_state_gradients(KeyHead& head) {
     const float ridge = p_.in.ridge.data[head.index * p_.in.ridge.stride[0]];
     for (int64_t i = 0; i < p_.K; ++i) head.shared.ridge[0] -= dmatrix[i * p_.Kp + i] / (ridge * ridge);
   }
-  symmetrise(p_.K, dmatrix, p_.Kp);
+  if (rls || !p_.free_gram_gradient) symmetrise(p_.K, dmatrix, p_.Kp);
   const Tensor& target = rls ? out_.P0 : out_.G0;
   if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
 }
@@ -388,6 +388,7 @@ void BackwardTask::finish_keys(KeyHead& head, int64_t c) {
 // segment first.
 void BackwardTask::backward_segment(KeyHead& head, int64_t segment) {
   const int64_t chunks = chunks_in(segment);
+  if (chunks == 0) return;  // a sequence without tokens: gradients of states pass through
   head.state.copy_from(p_, head.kept[segment]);
   head.prepare.run([&](int64_t c) { return chunk_span(segment, c); }, chunks, head.state, records_);
   prefetch_columns(head, segment, Purpose::kBackward);

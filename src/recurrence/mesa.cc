@@ -152,9 +152,11 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
 
   LogDecayGrad decay;
   float value[kChunk], weight[kChunk];
-  // Through the Gram at the end.
-  symmetrise(p_.K, g.dmatrix, Kp);
-  p_.simd.gemm_rows(simd::Into::kSet, {kChunk, Kp, Kp, c.k, Kp, g.dmatrix, Kp, image_, Kp});
+  // Through the Gram at the end, which is symmetric: of its gradient only the symmetric part counts.
+  float* E = matrix_temp_;
+  std::copy_n(g.dmatrix, Kp * Kp, E);
+  symmetrise(p_.K, E, Kp);
+  p_.simd.gemm_rows(simd::Into::kSet, {kChunk, Kp, Kp, c.k, Kp, E, Kp, image_, Kp});
   p_.simd.dot_rows(kChunk, Kp, c.k, Kp, image_, Kp, value);
   for (int64_t j = 0; j < kChunk; ++j) {
     weight[j] = 2.0f * to_end_[j] * beta_[j];
@@ -164,7 +166,7 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
   p_.simd.add_scaled_rows(kChunk, Kp, weight, image_, Kp, g.k, Kp);
   double overlap = 0.0;
   for (int64_t row = 0; row < Kp; row += kChunk) {
-    p_.simd.dot_rows(kChunk, Kp, G + row * Kp, Kp, g.dmatrix + row * Kp, Kp, value);
+    p_.simd.dot_rows(kChunk, Kp, G + row * Kp, Kp, E + row * Kp, Kp, value);
     for (int64_t i = 0; i < kChunk; ++i) overlap += value[i];
   }
   decay.add(0, kChunk - 1, gamma_[kChunk - 1] * overlap);

@@ -18,7 +18,8 @@ struct Problem {
   const Spec& spec;
   const Inputs& in;
   const Shape shape;
-  const Tensor writes;  // Options::writes
+  const Tensor writes;            // Options::writes
+  const bool free_gram_gradient;  // Options::free_gram_gradient
   const simd::Kernels& simd;
 
   int64_t K, V, Kp, Vp;       // Kp, Vp: padded to whole vectors
@@ -31,8 +32,13 @@ struct Problem {
   int64_t reads;              // stacked read keys: erase and query, or query alone
   int64_t write_sets;         // write keys per token: 1, or 2 for DPLR (solved and given)
 
-  Problem(const Spec& s, const Inputs& inputs, const Shape& sizes, const Tensor& kept_writes = {})
-      : spec(s), in(inputs), shape(sizes), writes(kept_writes), simd(simd::kernels()) {
+  Problem(const Spec& s, const Inputs& inputs, const Shape& sizes, const Options& options)
+      : spec(s),
+        in(inputs),
+        shape(sizes),
+        writes(options.writes),
+        free_gram_gradient(options.free_gram_gradient),
+        simd(simd::kernels()) {
     K = shape.K;
     V = shape.V;
     Kp = simd::padded(K);

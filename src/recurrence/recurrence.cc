@@ -43,7 +43,7 @@ void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, con
   check_outputs("forward", "", spec, shape, outputs);
   check_writes("forward", spec, shape, options);
   if (options.check_values) check_values("forward", inputs);
-  const Problem problem(spec, inputs, shape, options.writes);
+  const Problem problem(spec, inputs, shape, options);
   const int threads = options.threads > 0 ? options.threads : default_threads();
   const std::span<const Task> tasks = make_tasks(problem, threads, shape.H);
   if (options.mode == Mode::kChunk && static_cast<int64_t>(tasks.size()) < threads) {
@@ -61,7 +61,7 @@ void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, c
   check_gradients("backward", spec, shape, inputs, gradients);
   check_writes("backward", spec, shape, options);
   if (options.check_values) check_values("backward", inputs, options.writes);
-  const Problem problem(spec, inputs, shape, options.writes);
+  const Problem problem(spec, inputs, shape, options);
   std::vector<SharedGrads> shared(shape.N * shape.H, SharedGrads(problem));
   const int threads = options.threads > 0 ? options.threads : default_threads();
   const std::span<const Task> tasks = make_tasks(problem, threads, most_backward_heads(problem));

@@ -80,8 +80,8 @@ std::vector<int64_t> read_cu_seqlens(const Array& array, const Dims& dims) {
   std::vector<int64_t> cu(array.data.size());
   std::transform(array.data.begin(), array.data.end(), cu.begin(), [](double x) { return static_cast<int64_t>(x); });
   if (cu.size() < 2 || cu.front() != 0 || cu.back() != dims.T ||
-      std::adjacent_find(cu.begin(), cu.end(), std::greater_equal<>()) != cu.end()) {
-    throw bad("cu_seqlens", text(cu), "increasing offsets from 0 to T = " + std::to_string(dims.T));
+      std::adjacent_find(cu.begin(), cu.end(), std::greater<>()) != cu.end()) {
+    throw bad("cu_seqlens", text(cu), "offsets that never fall, from 0 to T = " + std::to_string(dims.T));
   }
   return cu;
 }

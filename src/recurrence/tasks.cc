@@ -14,7 +14,8 @@ int64_t heads_per_task(const Problem& p, int64_t threads) {
   const int64_t bytes = p.group * p.Kp * simd::panel_stride(p.V) * static_cast<int64_t>(sizeof(float));
   const int64_t wanted = threads > 1 ? 2 * threads : 1;
   int64_t tasks_per_sequence = (p.shape.H * bytes + kStateBytes - 1) / kStateBytes;
-  tasks_per_sequence = std::max(tasks_per_sequence, (wanted + p.shape.N - 1) / p.shape.N);
+  const int64_t sequences = std::max<int64_t>(p.shape.N, 1);
+  tasks_per_sequence = std::max(tasks_per_sequence, (wanted + sequences - 1) / sequences);
   tasks_per_sequence = std::min(tasks_per_sequence, p.shape.H);
   return (p.shape.H + tasks_per_sequence - 1) / tasks_per_sequence;
 }

@@ -68,10 +68,6 @@ def _as_offsets(cu_seqlens):
     return None if cu_seqlens is None else cu_seqlens.to(torch.int64).contiguous()
 
 
-def _initial(tensor, shape):
-    return new_float32(shape).zero_() if tensor is None else tensor.to(torch.float32, copy=True)
-
-
 def new_float32(shape):
     """What the kernels write to, whatever torch.set_default_dtype and set_default_device say."""
     return torch.empty(*shape, dtype=torch.float32, device="cpu")  # single numbers are read faster than a tuple
@@ -81,18 +77,10 @@ def run_forward(tensors, cu_seqlens, row, l2norm, scale, x, eps, final_states):
     """o and, if asked for, S_final and the row's second state; None for what there is not."""
     variant = variant_of(row, l2norm, scale, x, eps)
     q, v = tensors[0], tensors[2]
-    B, T, _, _ = q.shape
     S_final = second = None
-    if final_states:
-        shape, second_shape = _state_shapes(variant, q, v, cu_seqlens)
-    if B == 0 or T == 0:  # nothing to read: states stay what they are
-        if final_states:
-            S_final = _initial(tensors[INPUTS.index("S0")], shape)
-            if second_shape:
-                second = _initial(tensors[INPUTS.index(STATES[variant.state])], second_shape)
-        return v.new_empty(v.shape), S_final, second
     o = new_float32(v.shape)
     if final_states:
+        shape, second_shape = _state_shapes(variant, q, v, cu_seqlens)
         S_final = new_float32(shape)
         second = new_float32(second_shape) if second_shape else None
     _core.torch_forward(
@@ -100,7 +88,7 @@ def run_forward(tensors, cu_seqlens, row, l2norm, scale, x, eps, final_states):
         _as_float32(INPUTS, tensors),
         _as_offsets(cu_seqlens),
         _outputs(variant, o, S_final, second),
-        T <= MOST_RECURRENT_TOKENS,
+        q.shape[1] <= MOST_RECURRENT_TOKENS,
         _thread_count(q, v),
     )
     return o if v.dtype is torch.float32 else o.to(v.dtype), S_final, second
@@ -110,14 +98,6 @@ def run_backward(tensors, cu_seqlens, row, l2norm, scale, x, eps, do, dS_final, 
     """Gradients of the inputs that are wanted, in their order."""
     variant = variant_of(row, l2norm, scale, x, eps)
     chosen = [t if want else None for t, want in zip(tensors, wanted)]
-    q = tensors[0]
-    if q.shape[0] == 0 or q.shape[1] == 0:
-        passed = {"S0": dS_final, STATES.get(variant.state): dsecond}
-        return [
-            t.new_zeros(t.shape) if passed.get(name) is None else passed[name].to(t.dtype, copy=True)
-            for name, t in zip(INPUTS, chosen)
-            if t is not None
-        ]
     grads = tuple([None if t is None else new_float32(t.shape) for t in chosen])
     _core.torch_backward(
         variant.spec,
@@ -125,7 +105,7 @@ def run_backward(tensors, cu_seqlens, row, l2norm, scale, x, eps, do, dS_final, 
         _as_offsets(cu_seqlens),
         _as_float32(UPSTREAM, _outputs(variant, do, dS_final, dsecond)),
         grads,
-        _thread_count(q, tensors[2]),
+        _thread_count(tensors[0], tensors[2]),
     )
     return [grad.to(t.dtype) for grad, t in zip(grads, chosen) if t is not None]
 
