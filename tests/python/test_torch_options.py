@@ -96,16 +96,16 @@ def test_wrong_arguments_are_named(name):
 PACKED = [name for name in FUNCTIONS if "cu_seqlens" in inspect.signature(getattr(ops, name)).parameters]
 
 
+@pytest.mark.parametrize("offsets", [[0, 4, T], [0, 0, T], [0, T, T]])
 @pytest.mark.parametrize("name", PACKED)
-def test_packed_sequences_equal_separate_ones(name):
+def test_packed_sequences_equal_separate_ones(name, offsets):
     function, tensors = getattr(ops, name), tensors_for(name)
     parameters = inspect.signature(function).parameters
     options = {"output_final_state": True} if "output_final_state" in parameters else {}
-    offsets = torch.tensor([0, 4, T])
     with_tokens = {argument for argument, t in tensors.items() if t.shape[:2] == (B, T)}
     packed = {argument: t[:1] if argument in with_tokens else t for argument, t in tensors.items()}
-    results = flat(function(**packed, cu_seqlens=offsets, **options))
-    for index, (start, end) in enumerate(zip(offsets.tolist(), offsets.tolist()[1:])):
+    results = flat(function(**packed, cu_seqlens=torch.tensor(offsets), **options))
+    for index, (start, end) in enumerate(zip(offsets, offsets[1:])):
         alone = {
             argument: t[:, start:end] if argument in with_tokens else t[index : index + 1] if t.dim() > 2 else t
             for argument, t in packed.items()
@@ -113,7 +113,8 @@ def test_packed_sequences_equal_separate_ones(name):
         o, *states = flat(function(**alone, **options))
         assert error(results[0][:, start:end], o) < 1e-5
         for together, state in zip(results[1:], states):
-            assert error(together[index : index + 1], state) < 1e-5
+            if state is not None:  # functions without states
+                assert error(together[index : index + 1], state) < 1e-5
 
 
 def test_normalised_linear_attention_packed_reversed_and_grouped():
@@ -175,14 +176,14 @@ def test_states_with_values_first(name, option):
 
 
 def test_refused_options_give_the_reason():
-    gdn, kda = tensors_for("chunk_gated_delta_rule"), tensors_for("chunk_kda")
+    gdn, kda, iplr = (tensors_for(f"chunk_{name}") for name in ("gated_delta_rule", "kda", "iplr_delta_rule"))
     refused = [
         (ops.chunk_gated_delta_rule, gdn, dict(cp_context=object()), "cp_context: given .*: context parallelism"),
         (
             ops.chunk_kda,
             kda,
             dict(return_intermediate_states=True),
-            "return_intermediate_states: given True; expected False",
+            "return_intermediate_states: given True; expected it inside torch.inference_mode",
         ),
         (ops.chunk_gated_delta_rule, gdn, dict(allow_neg_eigval=True), "allow_neg_eigval: given True"),
         (ops.chunk_kda, kda, dict(use_gate_in_kernel=True), "A_log: given NoneType; expected a tensor"),
@@ -196,7 +197,9 @@ def test_refused_options_give_the_reason():
         (ops.fused_recurrent_gated_delta_rule, gdn, dict(gv=torch.zeros(1)), "gv: given a tensor; expected None"),
         (ops.chunk_kda, kda, dict(A_log=torch.zeros(H)), "A_log: given a tensor; expected None: use_gate_in_kernel is"),
         (ops.chunk_gated_delta_rule, gdn, dict(dt_bias=torch.zeros(H)), "dt_bias: given a tensor; expected None"),
-        (ops.chunk_gated_delta_rule, gdn, dict(chunk_size=0), "chunk_size: given 0"),
+        (ops.chunk_gated_delta_rule, gdn, dict(chunk_size=0), "chunk_size: given 0; expected one of 16, 32, 64"),
+        (ops.chunk_kda, kda, dict(chunk_size=16), "chunk_size: given 16; expected one of 32, 64 or None"),
+        (ops.chunk_iplr_delta_rule, iplr, dict(chunk_size=48), "chunk_size: given 48; expected a power of two or None"),
         (ops.chunk_gated_delta_rule, gdn, dict(cu_seqlens_cpu=torch.tensor([0, T])), "cu_seqlens_cpu: given without"),
     ]
     for function, tensors, options, text in refused:

@@ -1,7 +1,9 @@
 """deltanet.ops against flash-linear-attention: its naive functions, which run on a CPU, and its signatures."""
 
+import functools
 import importlib
 import inspect
+import re
 import warnings
 
 import pytest
@@ -179,13 +181,21 @@ def test_mesa_net_equals_naive():
     tensors = leaves("q k v g beta lamb h_kk_init h_kv_init")
 
     compare(with_final(ops.chunk_mesa_net), naive, tensors)
-    one = {name: t[:, 0] if name in ("q", "k", "v", "g", "beta") else t for name, t in tensors.items()}
-    first = {name: t[:, :1] if name in ("q", "k", "v", "g", "beta") else t for name, t in tensors.items()}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 30])
+def test_mesa_net_decoding_step_equals_naive(steps):
+    tensors = leaves("q k v g beta lamb h_kk_init h_kv_init")
+    one = {
+        name: (t[:, 0] if name in ("q", "k", "v", "g", "beta") else t).detach().requires_grad_()
+        for name, t in tensors.items()
+    }
     one["prev_h_kk"], one["prev_h_kv"] = one.pop("h_kk_init"), one.pop("h_kv_init")
-    o, h_kk, h_kv = ops.mesa_net_decoding_one_step(**one)
-    expected = naive(**first)
-    assert error(o, expected[0].squeeze(1)) < TOLERANCE
-    assert error(h_kk, expected[1]) < TOLERANCE and error(h_kv, expected[2]) < TOLERANCE
+    naive = upstream("mesa_net.naive", "naive_mesa_net_decoding_one_step")
+    ours, theirs = (
+        functools.partial(f, max_CG_iteration=steps) for f in (ops.mesa_net_decoding_one_step, naive)
+    )
+    compare(ours, theirs, one)
 
 
 def test_rwkv7_equals_naive():
@@ -236,6 +246,7 @@ def test_gated_delta_rule_gate_equals_naive():
 OURS_ALONE = {"precond_delta_rule", "precond_gla", "precond_linear_attn", "precond_simple_gla", "short_convolution"}
 MODULES = {
     "dplr_delta_rule": "generalized_delta_rule",
+    "iplr_delta_rule": "generalized_delta_rule",
     "gdn": "gated_delta_rule",
     "mesa_net_decoding_one_step": "mesa_net",
 }
@@ -243,7 +254,7 @@ MODULES = {
 
 def public_functions():
     for name in ops.__all__:
-        operator = name.removeprefix("chunk_").removeprefix("fused_recurrent_").removeprefix("fused_mul_recurrent_")
+        operator = re.sub("^(fused_chunk|chunk|fused_recurrent|fused_mul_recurrent|parallel)_", "", name)
         if name != "recurrence" and operator not in OURS_ALONE:
             yield name, MODULES.get(operator, operator)
 

@@ -24,10 +24,15 @@ from .gated_delta_rule import (
     fused_recurrent_gated_delta_rule,
     fused_recurrent_gdn,
 )
-from .generalized_delta_rule import chunk_dplr_delta_rule, fused_recurrent_dplr_delta_rule
+from .generalized_delta_rule import (
+    chunk_dplr_delta_rule,
+    chunk_iplr_delta_rule,
+    fused_recurrent_dplr_delta_rule,
+    fused_recurrent_iplr_delta_rule,
+)
 from .gla import chunk_gla, fused_recurrent_gla
 from .kda import chunk_kda, fused_recurrent_kda
-from .linear_attn import chunk_linear_attn, fused_recurrent_linear_attn
+from .linear_attn import chunk_linear_attn, fused_chunk_linear_attn, fused_recurrent_linear_attn
 from .mesa_net import chunk_mesa_net, mesa_net_decoding_one_step
 from .precond_delta_rule import chunk_precond_delta_rule, fused_recurrent_precond_delta_rule
 from .precond_gated_delta_rule import chunk_precond_gated_delta_rule, fused_recurrent_precond_gated_delta_rule
@@ -40,9 +45,14 @@ from .precond_gla import (
     fused_recurrent_precond_simple_gla,
 )
 from .precond_kda import chunk_precond_kda, fused_recurrent_precond_kda
-from .retention import chunk_retention, fused_recurrent_retention
+from .retention import chunk_retention, fused_chunk_retention, fused_recurrent_retention, parallel_retention
 from .rwkv7 import chunk_rwkv7, fused_mul_recurrent_rwkv7, fused_recurrent_rwkv7
-from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
+from .simple_gla import (
+    chunk_simple_gla,
+    fused_chunk_simple_gla,
+    fused_recurrent_simple_gla,
+    parallel_simple_gla,
+)
 
 __all__ = [
     "chunk_comba",
@@ -51,6 +61,7 @@ __all__ = [
     "chunk_gated_delta_rule",
     "chunk_gdn",
     "chunk_gla",
+    "chunk_iplr_delta_rule",
     "chunk_kda",
     "chunk_linear_attn",
     "chunk_mesa_net",
@@ -63,6 +74,9 @@ __all__ = [
     "chunk_retention",
     "chunk_rwkv7",
     "chunk_simple_gla",
+    "fused_chunk_linear_attn",
+    "fused_chunk_retention",
+    "fused_chunk_simple_gla",
     "fused_mul_recurrent_rwkv7",
     "fused_recurrent_comba",
     "fused_recurrent_delta_rule",
@@ -70,6 +84,7 @@ __all__ = [
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
     "fused_recurrent_gla",
+    "fused_recurrent_iplr_delta_rule",
     "fused_recurrent_kda",
     "fused_recurrent_linear_attn",
     "fused_recurrent_precond_delta_rule",
@@ -82,6 +97,8 @@ __all__ = [
     "fused_recurrent_rwkv7",
     "fused_recurrent_simple_gla",
     "mesa_net_decoding_one_step",
+    "parallel_retention",
+    "parallel_simple_gla",
     "recurrence",
     "short_convolution",
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .._core import Error
 
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 _INTEGERS = (torch.int64, torch.int32)
 _PLAIN = (Tensor, torch.nn.Parameter)
+_OWN = frozenset((float, type(None)))
 
 
 def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...] | None = None, axes: str = "") -> None:
@@ -58,11 +60,36 @@ def with_memory(tensor: Tensor, name: str) -> Tensor:
     return tensor
 
 
+def number(name: str, value) -> float | None:
+    """A number that selects a kernel, however it was given: a tensor or an array would be known by its identity."""
+    if type(value) in _OWN:
+        return value
+    if isinstance(value, Tensor) and (value.requires_grad or value.numel() != 1):
+        what = "that requires a gradient" if value.requires_grad else f"of shape {list(value.shape)}"
+        raise TypeError(f"{name}: given a tensor {what}; expected a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: given {type(value).__name__}; expected a number") from None
+
+
+def refuse_tangents(tensors) -> None:
+    """Forward-mode differentiation would lose its tangents in a kernel without a word."""
+    if forward_ad._current_level < 0:
+        return
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                "forward-mode differentiation (torch.func.jvp, torch.autograd.forward_ad) is not implemented; "
+                "expected reverse mode: backward, torch.autograd.grad or torch.autograd.functional.vjp"
+            )
+
+
 def is_simple(tensors, cu_seqlens) -> bool:
     """The common case, found in one pass over the tensors that are not None: check_tensor would find nothing, no
     gradient is wanted, the memory holds the numbers, and nobody else wants to see an operator: no tracing, no mode, no
     functional transform. Then a kernel can be called without the dispatcher, at half the cost of a call."""
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or forward_ad._current_level >= 0:
         return False
     if cu_seqlens is not None and type(cu_seqlens) not in _PLAIN:
         return False

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 
 import torch
-import torch.nn.functional as F
 
 from .._core import Error
 from ._checks import check_rank, check_tensor
+from ._gates import fused_gdn_gate, fused_kda_gate
 
 
 def refuse(reason: str, **options) -> None:
@@ -26,10 +26,15 @@ def check_packing(cu_seqlens, cu_seqlens_cpu, cp_context=None) -> None:
         raise Error("cu_seqlens_cpu: given without cu_seqlens; expected both or none")
 
 
-def check_chunk_size(chunk_size) -> None:
-    """The size of a chunk never changes results; here the library chooses it."""
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise Error(f"chunk_size: given {chunk_size!r}; expected a positive integer or None")
+def check_chunk_size(chunk_size, *sizes: int) -> None:
+    """The size of a chunk never changes results; here the library chooses it. What upstream's kernels do not take is
+    refused as there: everything but `sizes`, or, without them, what is not a power of two."""
+    if chunk_size is None:
+        return
+    is_power = isinstance(chunk_size, int) and chunk_size > 0 and chunk_size & (chunk_size - 1) == 0
+    if not is_power or sizes and chunk_size not in sizes:
+        expected = f"one of {', '.join(map(str, sizes))}" if sizes else "a power of two"
+        raise Error(f"chunk_size: given {chunk_size!r}; expected {expected} or None")
 
 
 def v_first(state_v_first: bool, transpose_state_layout: bool | None) -> bool:
@@ -69,42 +74,21 @@ def beta_of(beta, v, use_sigmoid: bool, allow_neg_eigval: bool):
 
 
 def scalar_gate(g, use_gate: bool, A_log, dt_bias):
-    """The log decay of each head: -exp(A_log) softplus(g + dt_bias) if asked for."""
+    """The log decay of each head, computed from g if asked for."""
     if not use_gate:
         refuse("use_gate_in_kernel is False", A_log=A_log, dt_bias=dt_bias)
         return g
     check_rank("g", g, "[B,T,HV]")
-    check_tensor("A_log", A_log, g.shape[-1:], "[HV]")
-    g = g.float()
-    if dt_bias is not None:
-        check_tensor("dt_bias", dt_bias, g.shape[-1:], "[HV]")
-        g = g + dt_bias.float()
-    return -A_log.float().exp() * F.softplus(g)
+    return fused_gdn_gate(g, A_log, dt_bias)
 
 
 def diagonal_gate(g, use_gate: bool, A_log, dt_bias, lower_bound):
-    """The log decay of each key channel, if asked for: -exp(A_log) softplus(g + dt_bias), or with a lower bound
-    lower_bound sigmoid(exp(A_log) (g + dt_bias)), in which A_log may be absent."""
+    """The log decay of each key channel, computed from g if asked for."""
     if not use_gate:
         refuse("use_gate_in_kernel is False", A_log=A_log, dt_bias=dt_bias)
         return g
     check_rank("g", g, "[B,T,HV,K]")
-    heads, width = g.shape[-2:]
-    g = g.float()
-    if dt_bias is not None:
-        check_tensor("dt_bias", dt_bias)
-        if dt_bias.numel() != heads * width:
-            raise Error(f"dt_bias: given shape {list(dt_bias.shape)}; expected [HV*K] = [{heads * width}]")
-        g = g + dt_bias.float().view(heads, width)
-    rate = None
-    if A_log is not None or lower_bound is None:
-        check_tensor("A_log", A_log)
-        if A_log.numel() != heads:
-            raise Error(f"A_log: given shape {list(A_log.shape)}; expected [HV] = [{heads}]")
-        rate = A_log.float().exp().view(heads, 1)
-    if lower_bound is None:
-        return -rate * F.softplus(g)
-    return lower_bound * torch.sigmoid(g if rate is None else rate * g)
+    return fused_kda_gate(g, A_log, dt_bias, lower_bound)
 
 
 def joint_decay(g, gk):
@@ -129,4 +113,4 @@ def center_of(log_atk_scale, k):
     if not isinstance(log_atk_scale, (int, float)):
         return log_atk_scale
     check_rank("k", k, "[B,T,H,K]")
-    return torch.full((k.shape[2],), float(log_atk_scale))
+    return torch.full((k.shape[2],), float(log_atk_scale), dtype=torch.float32, device="cpu")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._core import Error
-from ._checks import check_offsets, check_rank, check_tensor, is_simple
+from ._checks import check_offsets, check_rank, check_tensor, is_simple, number, refuse_tangents
 from ._library import INPUTS, forward_op, run_forward, variant_of
 
 
@@ -49,13 +49,14 @@ def recurrence(
     S_final and the row's second state: A_final, P_final or G_final (None for rows without one). `names` says how errors
     call an input, where the caller knows it by another name.
 
-    As many threads run as torch.get_num_threads() says. Gradients can be taken once, not of gradients.
+    As many threads run as torch.get_num_threads() says. Gradients can be taken once, in reverse mode, not of gradients.
+    That of G0 takes every entry for a variable of its own, as differentiating a solve with any matrix does.
     """
     tensors = (
         *(q, k, v, g, beta, beta_erase, d, g_atk, beta_atk, log_atk_scale, ridge),
         *(a, b, kk, eta, S0, A0, P0, G0),
     )
-    options = (row, l2norm, scale, x, eps)
+    options = (row, l2norm, number("scale", scale), number("x", x), number("eps", eps))
     simple = is_simple(tensors, cu_seqlens) and q is not None and v is not None and q.dim() == v.dim() == 4
     if not simple:
         _check(tensors, names)
@@ -80,6 +81,8 @@ def _check(tensors, names):
             check_tensor(names.get(name, name), tensor)
     check_rank(names.get("q", "q"), tensors[0], "[B,T,H,K]")  # the sizes of results come from q and v
     check_rank(names.get("v", "v"), tensors[2], "[B,T,HV,V]")
+    if not torch.compiler.is_compiling():
+        refuse_tangents(tensors)
 
 
 def _in_words_of_caller(text, names):

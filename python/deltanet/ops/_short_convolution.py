@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from ._checks import check_offsets, check_rank, check_tensor, is_simple, with_memory
+from ._checks import check_offsets, check_rank, check_tensor, is_simple, refuse_tangents, with_memory
 from ._library import new_float32, no_second_gradient
 
 _ACTIVATIONS = {None: False, "silu": True, "swish": True}
@@ -39,6 +39,7 @@ def short_convolution(
     tensors = {"x": x, "weight": weight, "bias": bias, "initial_state": initial_state}
     if not torch.compiler.is_compiling():
         _check(tensors, cu_seqlens)
+        refuse_tangents(tensors.values())
     forward = _forward if is_simple(tensors.values(), cu_seqlens) else _forward_op
     y, final = forward(*tensors.values(), cu_seqlens, _ACTIVATIONS[activation], output_final_state)
     return y, final if output_final_state else None

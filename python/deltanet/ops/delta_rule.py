@@ -27,7 +27,7 @@ def chunk_delta_rule(
     """q, k [B,T,H,K], v [B,T,HV,V], beta [B,T,HV], initial_state [N,HV,K,V]. Returns o [B,T,HV,V] and the final state,
     or None."""
     check_packing(cu_seqlens, cu_seqlens_cpu)
-    check_chunk_size(chunk_size)
+    check_chunk_size(chunk_size, 16, 32, 64)
     return recurrence(
         "delta_net",
         q,

@@ -1,10 +1,11 @@
-"""Transitions that are diagonal plus low rank: S = exp(gk) S + b (a^T S) + k v^T."""
+"""Transitions that are diagonal plus low rank, S = exp(gk) S + b (a^T S) + k v^T, or identity plus low rank: gk = 0."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ._checks import check_tensor
+from ._checks import check_query_key_value, check_tensor
 from ._options import check_chunk_size, check_packing
 from ._recurrence import recurrence
 from ._reverse import turned, turned_back
@@ -74,3 +75,43 @@ def fused_recurrent_dplr_delta_rule(
         names=names,
     )
     return turned_back(reverse, o, final_state, cu_seqlens)
+
+
+def chunk_iplr_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Tensor | None = None,
+    *,
+    chunk_size: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """q, k, a, b [B,T,H,K], v [B,T,HV,V], initial_state [N,HV,K,V]. Returns o [B,T,HV,V] and the final state, or
+    None."""
+    check_packing(cu_seqlens, cu_seqlens_cpu)
+    check_chunk_size(chunk_size)
+    return fused_recurrent_iplr_delta_rule(q, k, v, a, b, scale, initial_state, output_final_state, cu_seqlens)
+
+
+def fused_recurrent_iplr_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    a: Tensor,
+    b: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """As chunk_iplr_delta_rule."""
+    check_query_key_value(q, k, v)
+    undecayed = torch.zeros(1, dtype=torch.float32, device="cpu").expand(*v.shape[:3], k.shape[-1])
+    return fused_recurrent_dplr_delta_rule(
+        q, k, v, a, b, undecayed, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens
+    )

@@ -31,6 +31,9 @@ def chunk_linear_attn(
     )
 
 
+fused_chunk_linear_attn = chunk_linear_attn
+
+
 def fused_recurrent_linear_attn(
     q: Tensor,
     k: Tensor,
@@ -52,7 +55,7 @@ def fused_recurrent_linear_attn(
         )
     # Where the values are 1, the state is the sum of the keys and the output the divisor: one more column of both.
     check_query_key_value(q, k, v)
-    values = torch.cat([v.float(), torch.ones(*v.shape[:3], 1)], dim=-1)
+    values = torch.cat([v.float(), torch.ones(*v.shape[:3], 1, dtype=torch.float32, device="cpu")], dim=-1)
     state = _with_key_sum(initial_state, k, v, cu_seqlens)
     o, state = fused_recurrent_simple_gla(q, k, values, initial_state=state, output_final_state=True, **options)
     o = (o[..., :-1] / (o[..., -1:] + _SMALLEST_SUM)).to(v.dtype)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ._intermediate import check_intermediate, states_between
 from ._options import (
     center_of,
     check_chunk_size,
     check_packing,
     check_safe_gate,
     diagonal_gate,
-    refuse,
     swap,
     swap_back,
 )
@@ -49,16 +49,15 @@ def chunk_precond_kda(
     dt_bias: Tensor | None = None,
     use_qk_l2norm_in_kernel: bool = True,
     chunk_size: int | None = None,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor | None] | tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
     """q, k [B,T,H,K], v [B,T,HV,V], g [B,T,HV,K], beta [B,T,HV], g_atk and beta_atk [B,T,H] (None: no decay, gain 1),
     log_atk_scale [H] (None: -0.2), initial_state [N,HV,K,V], or [N,HV,V,K] with transpose_state_layout, initial_A_state
     [N,H,K]. q and k are always normalised upstream; here use_qk_l2norm_in_kernel=False leaves them as they are. The
     gate options are those of chunk_kda. Returns o [B,T,HV,V] and the final states S and A, or None twice.
 
     safe_gate, chunk_indices, chunk_size, solve_tril_precision and disable_recompute only concern a GPU: here the
-    triangular solve is always in float32.
+    triangular solve is always in float32. return_intermediate_states adds the states S of chunk_kda.
     """
-    refuse("states between chunks are not kept", return_intermediate_states=return_intermediate_states)
     check_packing(cu_seqlens, cu_seqlens_cpu, cp_context)
     check_chunk_size(chunk_size)
     check_safe_gate(safe_gate, use_gate_in_kernel, lower_bound)
@@ -82,7 +81,31 @@ def chunk_precond_kda(
         final_states=output_final_state,
         names=NAMES,
     )
-    return o, swap_back(final_state, transpose_state_layout), final_A_state
+    final_state = swap_back(final_state, transpose_state_layout)
+    if not return_intermediate_states:
+        return o, final_state, final_A_state
+
+    def step(tokens, states):
+        return chunk_precond_kda(
+            **tokens,
+            initial_state=states[0],
+            initial_A_state=states[1],
+            output_final_state=True,
+            use_gate_in_kernel=use_gate_in_kernel,
+            lower_bound=lower_bound,
+            transpose_state_layout=transpose_state_layout,
+            x=x,
+            eps=eps,
+            log_atk_scale=log_atk_scale,
+            A_log=A_log,
+            dt_bias=dt_bias,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        )[1:]
+
+    check_intermediate(disable_recompute)
+    tokens = {"q": q, "k": k, "v": v, "g": g, "g_atk": g_atk, "beta_atk": beta_atk, "beta": beta}
+    states = [initial_state, initial_A_state]
+    return o, final_state, final_A_state, states_between(step, tokens, states, cu_seqlens, chunk_size or 64)
 
 
 def fused_recurrent_precond_kda(

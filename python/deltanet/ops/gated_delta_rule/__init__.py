@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._options import (
+from .._options import (
     beta_of,
     check_chunk_size,
     check_packing,
@@ -15,7 +15,7 @@ from ._options import (
     swap_back,
     v_first,
 )
-from ._recurrence import recurrence
+from .._recurrence import recurrence
 
 _NAMES = {"S0": "initial_state"}
 
@@ -51,7 +51,7 @@ def chunk_gated_delta_rule(
     is sigmoid(beta), twice that with allow_neg_eigval. chunk_indices and chunk_size only concern a GPU.
     """
     check_packing(cu_seqlens, cu_seqlens_cpu, cp_context)
-    check_chunk_size(chunk_size)
+    check_chunk_size(chunk_size, 16, 32, 64)
     state_v_first = v_first(state_v_first, transpose_state_layout)
     o, final_state, _ = recurrence(
         "gdn",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._checks import check_rank
-from ._options import check_chunk_size, check_packing
-from ._recurrence import recurrence
-from ._reverse import turned, turned_back
-from .generalized_delta_rule import fused_recurrent_dplr_delta_rule
+from .._checks import check_rank
+from .._options import check_chunk_size, check_packing
+from .._recurrence import recurrence
+from .._reverse import turned, turned_back
+from ..generalized_delta_rule import fused_recurrent_dplr_delta_rule
 
 _NAMES = {"S0": "initial_state", "q": "r", "g": "w"}
 

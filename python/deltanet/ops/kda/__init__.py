@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ._options import (
+from .._intermediate import check_intermediate, states_between
+from .._options import (
     beta_of,
     check_chunk_size,
     check_packing,
     check_safe_gate,
     diagonal_gate,
-    refuse,
     swap,
     swap_back,
     v_first,
 )
-from ._recurrence import recurrence
+from .._recurrence import recurrence
 
 _NAMES = {"S0": "initial_state"}
 
@@ -48,17 +48,19 @@ def chunk_kda(
     dt_bias: Tensor | None = None,
     chunk_size: int | None = None,
     transpose_state_layout: bool | None = None,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, Tensor]:
     """q, k [B,T,H,K], v [B,T,HV,V], g [B,T,HV,K], beta [B,T,HV], initial_state [N,HV,K,V], or [N,HV,V,K] with
     state_v_first. Returns o [B,T,HV,V] and the final state, or None.
 
     With use_gate_in_kernel the log decay is -exp(A_log) softplus(g + dt_bias), or with a lower bound
     lower_bound sigmoid(exp(A_log) (g + dt_bias)); with use_beta_sigmoid_in_kernel the gain is sigmoid(beta), twice that
     with allow_neg_eigval. safe_gate, disable_recompute, use_graph, max_num_seqs and chunk_size only concern a GPU.
+
+    return_intermediate_states, in torch.inference_mode() alone, adds the states before every chunk_size-th token (every
+    64th when None) in the type of k: [B,NT,HV,K,V], where NT counts the chunks of all packed sequences.
     """
-    refuse("states between chunks are not kept", return_intermediate_states=return_intermediate_states)
     check_packing(cu_seqlens, cu_seqlens_cpu, cp_context)
-    check_chunk_size(chunk_size)
+    check_chunk_size(chunk_size, 32, 64)
     check_safe_gate(safe_gate, use_gate_in_kernel, lower_bound)
     state_v_first = v_first(state_v_first, transpose_state_layout)
     o, final_state, _ = recurrence(
@@ -75,7 +77,28 @@ def chunk_kda(
         final_states=output_final_state,
         names=_NAMES,
     )
-    return o, swap_back(final_state, state_v_first)
+    final_state = swap_back(final_state, state_v_first)
+    if not return_intermediate_states:
+        return o, final_state
+
+    def step(tokens, states):
+        return chunk_kda(
+            **tokens,
+            initial_state=states[0],
+            output_final_state=True,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+            use_gate_in_kernel=use_gate_in_kernel,
+            use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
+            allow_neg_eigval=allow_neg_eigval,
+            lower_bound=lower_bound,
+            state_v_first=state_v_first,
+            A_log=A_log,
+            dt_bias=dt_bias,
+        )[1:]
+
+    check_intermediate(disable_recompute)
+    tokens = {"q": q, "k": k, "v": v, "g": g, "beta": beta}
+    return o, final_state, states_between(step, tokens, [initial_state], cu_seqlens, chunk_size or 64)
 
 
 def fused_recurrent_kda(
