@@ -2,6 +2,9 @@
 // wrong with a file is said with its name and line.
 
 #include <gtest/gtest.h>
+#include <zstd.h>
+
+#include <memory>
 
 #include "data/text_source.h"
 #include "temporary_directory.h"
@@ -186,6 +189,90 @@ TEST(TextSource, DamagedPackedFilesAreErrors) {
     put(path, "no packed data at all");
     EXPECT_ERROR_HAS(read_all({path}), path + ": given damaged");
   }
+}
+
+TEST(TextSource, ZerosBehindGzipAreNothing) {
+  const TemporaryDirectory directory;
+  const std::string packed = contents(kGolden / "numbers.txt.gz"), path = (directory / "a.txt.gz").string();
+  const std::string zeros(300'000, '\0');  // more than one piece that is read
+  put(path, packed + zeros);
+  EXPECT_TRUE(read_all({path}) == Documents{numbers_text()});
+  put(path, packed + zeros + packed);
+  EXPECT_TRUE(read_all({path}) == Documents{numbers_text() + numbers_text()});
+  put(path, packed + zeros + "x");
+  EXPECT_ERROR_HAS(read_all({path}), "end too early");
+  put(path, zeros);
+  EXPECT_ERROR_HAS(read_all({path}), "given damaged");
+}
+
+TEST(TextSource, LargeWindowsOfZstandardAreRead) {
+  const TemporaryDirectory directory;
+  for (const int window_log : {27, 28, 30}) {
+    // In two steps, since a window is never larger than a text of known size.
+    const std::unique_ptr<ZSTD_CCtx, std::size_t (*)(ZSTD_CCtx*)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
+    ZSTD_CCtx_setParameter(context.get(), ZSTD_c_windowLog, window_log);
+    ZSTD_CCtx_setParameter(context.get(), ZSTD_c_hashLog, 10);
+    ZSTD_CCtx_setParameter(context.get(), ZSTD_c_strategy, ZSTD_fast);
+    std::string packed(1000, '\0');
+    ZSTD_outBuffer output{packed.data(), packed.size(), 0};
+    ZSTD_inBuffer input{"one two", 7, 0};
+    ZSTD_compressStream2(context.get(), &output, &input, ZSTD_e_flush);
+    ASSERT_EQ(ZSTD_compressStream2(context.get(), &output, &input, ZSTD_e_end), 0u);
+    packed.resize(output.pos);
+    put(directory / "a.txt.zst", packed);
+    EXPECT_EQ(read_all({directory / "a.txt.zst"}), Documents{"one two"}) << window_log;
+  }
+}
+
+TEST(TextSource, HalvesOfSurrogatePairsAreReplacedAndCounted) {
+  const TemporaryDirectory directory;
+  put(directory / "a.jsonl", R"({"text": "a\uD83Db \ud83d\uDE00 \uDE00\ud83d", "other": "\udfff"})"
+                             "\n"
+                             R"({"text": "\\ud83d \\\ud83d\ud83d\ude00 \u00e4\u5929"})"
+                             "\n"
+                             R"({"te\u0078t": "\udbff\udc00\ud7ff\ue000"})"
+                             "\n");
+  TextSource source({directory / "a.jsonl"});
+  TextBlock block;
+  Documents documents;
+  while (source.next(block)) {
+    source.split(block, [&](std::string_view text, bool) { documents.emplace_back(text); });
+  }
+  EXPECT_EQ(documents, (Documents{"a\uFFFDb \U0001F600 \uFFFD\uFFFD", "\\ud83d \\\uFFFD\U0001F600 ä天",
+                                  "\U0010FC00\uD7FF\uE000"}));
+  EXPECT_EQ(source.replaced_surrogates(), 5);
+  for (const char* line :
+       {R"({"text": "\ud83)", R"({"text": "\ud83d)", R"({"text": "\ud83d\)", R"({"text": "\udg00"})"}) {
+    put(directory / "a.jsonl", line);
+    EXPECT_ERROR_HAS(read_all({directory / "a.jsonl"}), "a.jsonl: line 1");
+  }
+}
+
+TEST(TextSource, WhatIsHiddenOrTokenizedIsNoCorpus) {
+  const TemporaryDirectory directory;
+  namespace fs = std::filesystem;
+  const auto write = [&](const std::string& name) {
+    fs::create_directories((directory / name).parent_path());
+    put(directory / name, name.ends_with("json") ? "{\"text\": \"" + name + "\"}" : name);
+  };
+  for (const char* name :
+       {".git/a.txt", "sub/.cache/deep/b.txt", "out/meta.json", "out/tokenizer/c.txt", "out/shard-00000.bin",
+        "out/.unfinished/d.txt", "half/.unfinished/e.txt", "half/tokenizer/f.json", ".g.txt"}) {
+    write(name);
+  }
+  const std::vector<std::string> all = {directory.path().string()};
+  EXPECT_ERROR_HAS(TextSource{all}, "given a directory without such files");
+  for (const char* name : {"other/meta.json", "other/tokenizer/g.txt", "out/h.txt", "half/sub/i.txt", "z.txt"})
+    write(name);
+  const Documents expected = {"half/sub/i.txt", "other/meta.json", "other/tokenizer/g.txt", "out/h.txt", "z.txt"};
+  EXPECT_EQ(read_all(all), expected);
+  // A folder that is named, or that is the output itself.
+  EXPECT_EQ(read_all({directory / ".git"}), Documents{".git/a.txt"});
+  EXPECT_EQ(read_all({directory / "out"}), Documents{"out/h.txt"});
+  fs::remove_all(directory / "out/.unfinished");
+  EXPECT_EQ(read_all({directory / "out"}), Documents{"out/h.txt"});
+  fs::remove(directory / "out/shard-00000.bin");
+  EXPECT_EQ(read_all({directory / "out"}), (Documents{"out/h.txt", "out/meta.json", "out/tokenizer/c.txt"}));
 }
 
 TEST(TextSource, DirectoriesAreReadByName) {

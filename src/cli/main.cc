@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <string>
@@ -30,6 +31,18 @@ std::string version_text() {
                      default_threads());
 }
 
+// CLI11 takes [a,b] for a list, even where it is a file to tokenize.
+std::vector<std::string> plain_arguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv, argv + argc);
+  if (argc < 2 || arguments[1] != "tokenize") return arguments;
+  for (std::string& argument : arguments) {
+    if (argument.starts_with('[') && argument.ends_with(']') && std::filesystem::exists(argument)) {
+      argument.insert(0, "./");
+    }
+  }
+  return arguments;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Delta-rule linear attention on CPUs.", "deltanet");
   app.set_version_flag("--version", version_text);
@@ -40,8 +53,11 @@ int run(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
   }
+  const std::vector<std::string> arguments = plain_arguments(argc, argv);
+  std::vector<const char*> pointers;
+  for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
   try {
-    app.parse(argc, argv);
+    app.parse(argc, pointers.data());
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }

@@ -112,6 +112,10 @@ void run(const Settings& settings) {
              meta.shards.size() == 1 ? "shard" : "shards",
              meta.eos ? fmt::format("EOS {}", *meta.eos) : std::string("no EOS"), bytes_text(bytes), seconds,
              bytes / seconds / 1e6);
+  if (const int64_t replaced = source.replaced_surrogates(); replaced > 0) {
+    fmt::print(stderr, "{} {} in JSON stood alone and became U+FFFD\n", grouped_text(replaced),
+               replaced == 1 ? "half of a surrogate pair" : "halves of surrogate pairs");
+  }
 }
 
 std::function<int()> setup(const Arguments& args) {

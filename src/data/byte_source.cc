@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -49,7 +50,8 @@ class PlainFile final : public ByteSource {
   int64_t read_ = 0;
 };
 
-// gzip, also several members one after the other, as parallel packers write them.
+// gzip, also several members one after the other, as parallel packers write them. Zeros behind a member, with which
+// tapes and some copies fill their blocks, are nothing.
 class GzipFile final : public ByteSource {
  public:
   explicit GzipFile(fs::path path) : packed_(std::move(path)), buffer_(kPieceBytes) {
@@ -66,6 +68,8 @@ class GzipFile final : public ByteSource {
     while (stream_.avail_out == buffer_.size()) {
       if (stream_.avail_in == 0 && !refill()) break;
       if (!inside_) {
+        for (; stream_.avail_in > 0 && *stream_.next_in == 0; ++stream_.next_in) --stream_.avail_in;
+        if (stream_.avail_in == 0) continue;
         inflateReset(&stream_);
         inside_ = true;
       }
@@ -111,6 +115,9 @@ class ZstdFile final : public ByteSource {
  public:
   explicit ZstdFile(fs::path path) : packed_(std::move(path)), stream_(ZSTD_createDStream()), buffer_(kPieceBytes) {
     if (!stream_) refuse(packed_.path(), "Zstandard cannot be started");
+    // By itself it would not read what was packed with `zstd --long=28` or more.
+    const ZSTD_bounds window = ZSTD_dParam_getBounds(ZSTD_d_windowLogMax);
+    ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax, window.upperBound);
   }
 
   std::string_view next() override {
@@ -119,6 +126,9 @@ class ZstdFile final : public ByteSource {
       // Without input, what it still holds back is asked for; at the end of the file there must be nothing.
       if (input_.pos == input_.size && !holds_output_ && !refill()) break;
       const std::size_t result = ZSTD_decompressStream(stream_.get(), &output, &input_);
+      if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) {
+        refuse(packed_.path(), "given Zstandard data whose window does not fit in memory; expected a smaller one");
+      }
       if (ZSTD_isError(result)) {
         refuse(packed_.path(), std::string("given damaged Zstandard data (") + ZSTD_getErrorName(result) +
                                    ") near byte " + std::to_string(place()) + "; expected Zstandard");

@@ -1,9 +1,11 @@
 #include "data/text_source.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/json.h"
+#include "data/shards.h"
 #include "deltanet/error.h"
 
 namespace deltanet::data {
@@ -23,11 +25,30 @@ bool is_text(const fs::path& path) {
   return extension == ".txt" || extension == ".md";
 }
 
+// Does `deltanet tokenize` write here, or has it?
+bool holds_tokens(const fs::path& directory) {
+  return fs::exists(directory / ".unfinished") ||
+         (is_token_directory(directory) && fs::exists(shard_path(directory, 0, ".bin")));
+}
+
+// What is hidden, and what came out of `deltanet tokenize`, is no corpus.
 void add_directory(const fs::path& directory, std::vector<fs::path>& files) {
   const std::size_t before = files.size();
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-    if (!entry.is_regular_file() || entry.path().filename().string().starts_with(".")) continue;
-    if (is_json(entry.path()) || is_text(entry.path())) files.push_back(entry.path());
+  bool tokens = holds_tokens(directory);  // of the directory that is read
+  fs::path last = directory;              // that directory
+  for (auto entry = fs::recursive_directory_iterator(directory); entry != fs::recursive_directory_iterator(); ++entry) {
+    const fs::path& path = entry->path();
+    if (const fs::path parent = path.parent_path(); parent != last) {
+      tokens = holds_tokens(parent);
+      last = parent;
+    }
+    const std::string name = path.filename().string();
+    const bool own = tokens && (name == "meta.json" || name == kTokenizerFolder);
+    if (own || name.starts_with(".")) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file() && (is_json(path) || is_text(path))) {
+      files.push_back(path);
+    }
   }
   if (files.size() == before) {
     throw Error("[read_text] " + directory.string() +
@@ -35,6 +56,31 @@ void add_directory(const fs::path& directory, std::vector<fs::path>& files) {
                 "or .zst");
   }
   std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+}
+
+// JSON writes characters beyond U+FFFF as two escapes. One of the two alone is no character; it becomes U+FFFD. Returns
+// how many there were.
+int64_t replace_lone_surrogates(std::string& json) {
+  const auto unit_at = [&](std::size_t at) -> uint32_t {  // of \uXXXX; 0: there is none
+    uint32_t unit = 0;
+    if (at + 6 > json.size() || json[at] != '\\' || json[at + 1] != 'u') return 0;
+    const char *digits = json.data() + at + 2, *end = digits + 4;
+    return std::from_chars(digits, end, unit, 16).ptr == end ? unit : 0;
+  };
+  int64_t count = 0;
+  for (std::size_t at = json.find('\\'); at < json.size(); at = json.find('\\', at)) {
+    const uint32_t unit = unit_at(at);
+    if (unit >= 0xD800 && unit < 0xDC00 && unit_at(at + 6) >= 0xDC00 && unit_at(at + 6) < 0xE000) {
+      at += 12;
+    } else if (unit >= 0xD800 && unit < 0xE000) {
+      json.replace(at + 2, 4, "fffd");
+      ++count;
+      at += 6;
+    } else {
+      at += 2;  // also what a backslash in front of a backslash hides
+    }
+  }
+  return count;
 }
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -212,7 +258,9 @@ void TextSource::split_json(const TextBlock& block, const Part& part) const {
 
 std::string TextSource::document_of(std::string_view line, const fs::path& path, int64_t number) const {
   const std::string place = path.string() + ": line " + std::to_string(number);
-  nlohmann::json json = parse_json(line, "read_text " + place);
+  std::string whole(line);
+  if (const int64_t replaced = replace_lone_surrogates(whole); replaced > 0) replaced_surrogates_ += replaced;
+  nlohmann::json json = parse_json(whole, "read_text " + place);
   const auto refuse = [&](const std::string& given) {
     throw Error("[read_text] " + place + ": given " + given + "; expected an object with a text in " +
                 in_quotes(options_.field));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -40,8 +41,9 @@ struct TextBlock {
 // and the options only.
 class TextSource {
  public:
-  // Inputs are files and directories; of a directory, all text (.txt, .md) and JSON files in it and below, by name.
-  // Throws Error if one does not exist or there is nothing to read.
+  // Inputs are files and directories; of a directory, all text (.txt, .md) and JSON files in it and below, by name, but
+  // nothing hidden and nothing that `deltanet tokenize` wrote. Throws Error if one does not exist or there is nothing
+  // to read.
   explicit TextSource(const std::vector<std::string>& inputs, TextOptions options = {});
 
   // The next block; false at the end of the corpus. One thread at a time.
@@ -49,12 +51,14 @@ class TextSource {
 
   // Calls part(text, ends_document) for the documents of a block, in order: a document may come in several parts, also
   // across blocks, and its last part may be empty. Documents without text may appear. Any number of threads at once.
-  // Throws Error with file and line for bad JSON and for lines without the field.
+  // Throws Error with file and line for bad JSON and for lines without the field; halves of surrogate pairs become
+  // U+FFFD.
   using Part = std::function<void(std::string_view text, bool ends_document)>;
   void split(const TextBlock& block, const Part& part) const;
 
   const std::vector<std::filesystem::path>& files() const { return files_; }
-  int64_t bytes_total() const { return bytes_total_; }  // on disk
+  int64_t bytes_total() const { return bytes_total_; }                  // on disk
+  int64_t replaced_surrogates() const { return replaced_surrogates_; }  // by split(), so far
 
  private:
   void split_json(const TextBlock& block, const Part& part) const;
@@ -73,6 +77,7 @@ class TextSource {
   bool begins_line_ = true;             // does waiting_?
   int64_t line_ = 1;                    // number of the first line in waiting_
   int64_t files_done_bytes_ = 0;        // of the files before
+  mutable std::atomic<int64_t> replaced_surrogates_ = 0;
 };
 
 }  // namespace deltanet::data

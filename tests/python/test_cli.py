@@ -253,3 +253,17 @@ def test_a_full_disk_leaves_no_part_of_a_file(tmp_path, checkpoint):
     assert files(checkpoint) == before
     text = fail("generate", MODEL, "--prompt", "a", "-n", 1, "--quiet", "--save-state", state, preexec_fn=limit)
     assert str(state) in text and sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == []
+
+
+def test_tokenize_takes_any_name_of_a_file(tmp_path):
+    (tmp_path / "[a,b]").write_text("12345")
+    for name in ("[a,b]", "./[a,b]"):
+        said = succeed("tokenize", name, "--tokenizer", "bytes", "--out", "out", "--force", cwd=tmp_path)
+        assert b"out: 5 tokens" in said
+
+
+def test_tokenize_counts_halves_of_surrogate_pairs(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "\\ud800 \\ud83d\\ude00"}\n' * 2)
+    result = run("tokenize", tmp_path, "--tokenizer", "bytes", "--out", tmp_path / "out")
+    assert result.returncode == 0 and b"16 tokens" in result.stdout
+    assert result.stderr == b"2 halves of surrogate pairs in JSON stood alone and became U+FFFD\n"
