@@ -197,7 +197,22 @@ TEST(Mqar, ImpossibleTasksAreRefused) {
               validate(MqarOptions{.vocab_size = 16}, MqarTask{64, 8});
             }).find("vocabulary 16"),
             std::string::npos);
-  EXPECT_EQ(error_of([] { validate(MqarOptions{.vocab_size = 18}, MqarTask{64, 8}); }), "");
+  // Eight keys without token 0 and as many values: the text names the smallest vocabulary that is taken.
+  for (const int64_t vocab : {17, 18, 19}) {
+    const std::string error = error_of([&] { validate(MqarOptions{.vocab_size = vocab}, MqarTask{64, 8}); });
+    EXPECT_EQ(error.find("a vocabulary of at least 18:") != std::string::npos, vocab < 18) << error;
+    EXPECT_EQ(error.empty(), vocab >= 18) << error;
+  }
+  for (const int64_t vocab : {3, 4}) {
+    EXPECT_EQ(error_of([&] { validate(MqarOptions{.vocab_size = vocab}, MqarTask{64, 1}); }).empty(), vocab == 4);
+  }
+  EXPECT_EQ(error_of([] { validate(MqarOptions{}, MqarTask{64, 16}); }), "");
+  EXPECT_EQ(error_of([] { validate(MqarOptions{}, MqarTask{1 << 20, 16}); }), "");
+  EXPECT_NE(error_of([] { validate(MqarOptions{}, MqarTask{(1 << 20) + 1, 16}); }), "");
+  EXPECT_NE(error_of([] { validate(MqarOptions{}, MqarTask{64, 0}); }), "");
+  for (const double power : {0.0, -1.0, std::nan("")}) {
+    EXPECT_NE(error_of([&] { validate(MqarOptions{.power = power}, MqarTask{64, 4}); }), "");
+  }
   const MqarData data({}, {{{64, 4}, 10}, {{128, 8}, 10}}, 1, MqarSplit::kTrain);
   MqarBatch batch;
   EXPECT_NE(error_of([&] { data.read(5, 6, batch); }), "");   // over the end of a part

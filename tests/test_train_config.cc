@@ -166,6 +166,89 @@ TEST(TrainConfig, WrongValuesAreNamed) {
   EXPECT_NE(error_of_set("lr=abc").find("lr: given \"abc\"; expected a number from 0"), std::string::npos);
 }
 
+// Integers that no double equals, up to the largest one.
+TEST(TrainConfig, LargeIntegersAreNotTakenAsZero) {
+  for (const char* key : {"lr", "clip", "eps", "weight_decay", "beta1", "min_lr_ratio"}) {
+    for (const char* number : {"9223372036854775807", "9007199254740993", "-9223372036854775808"}) {
+      const std::string error = error_of_set(std::string(key) + "=" + number);
+      EXPECT_NE(error.find(std::string(key) + ": given " + number + "; expected a number from"), std::string::npos)
+          << error;
+    }
+  }
+  EXPECT_NE(error_of_set("steps=9223372036854775807").find("expected an integer from"), std::string::npos);
+  EXPECT_EQ(read("clip = 1000000000").clip, 1e9);
+  EXPECT_EQ(read("lr = 0").lr, 0);
+}
+
+TEST(TrainConfig, TheEndsOfRangesAreInside) {
+  for (const auto& [inside, outside] : std::vector<std::pair<std::string, std::string>>{
+           {"batch_size=1", "batch_size=0"},
+           {"batch_size=16777216", "batch_size=16777217"},
+           {"sequence_length=1", "sequence_length=0"},
+           {"min_lr_ratio=1", "min_lr_ratio=1.0000001"},
+           {"beta1=0.999999", "beta1=1"},
+           {"beta2=0.999999", "beta2=1"},
+           {"lr=1e3", "lr=1001"},
+           {"eps=1e-30", "eps=0"},
+           {"decay_part=0", "decay_part=-0.1"},
+           {"clip=0", "clip=-1"},
+           {"max_bad_steps=1", "max_bad_steps=0"},
+           {"threads=4096", "threads=4097"},
+           {"eval_every=0", "eval_every=-1"},
+           {"eval_batches=1", "eval_batches=0"},
+           {"keep_checkpoints=1", "keep_checkpoints=0"},
+           {"vocab_size=0", "vocab_size=-1"},
+           {"seed=0", "seed=-1"},
+       }) {
+    EXPECT_EQ(error_of_set(inside), "");
+    EXPECT_NE(error_of_set(outside), "") << outside;
+  }
+}
+
+// A checkpoint brings its model: another one beside it is refused instead of ignored.
+TEST(TrainConfig, AModelBesideACheckpointIsRefused) {
+  const TemporaryDirectory folder;
+  put(folder / "config.json",
+      R"({"model_type": "gated_deltanet", "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 2, "head_dim": 32,
+          "vocab_size": 64})");
+  const std::string from = "init_from=" + folder.path().string();
+  const auto config_of = [&](const std::vector<std::string>& assignments, bool from_recipe = true) {
+    TrainConfig config = from_recipe ? recipe("tiny-5m") : TrainConfig();
+    set_keys(assignments, config);
+    config.out = "run";
+    return config;
+  };
+  const TrainConfig tuned = config_of({from, "lr=1e-4", "model.norm_eps=0.5"});
+  EXPECT_EQ(error_of([&] { validate(tuned); }), "");
+  EXPECT_EQ(tuned.model, "");
+  EXPECT_EQ(tuned.model_config().hidden_size, 64);
+  EXPECT_EQ(tuned.model_config().norm_eps, 0.5);
+  TrainConfig again;
+  read_toml(toml_text(tuned), "config.toml", again);
+  EXPECT_EQ(error_of([&] { validate(again); }), "");
+  for (const auto& [beside, is_refused] : std::vector<std::pair<std::vector<std::string>, bool>>{
+           {{from, "model=gdn-5m"}, true},
+           {{"model=gdn-5m", from}, true},
+           {{"model = gdn-5m", "init_from = " + folder.path().string()}, true},
+           {{"init_from=elsewhere", "init_from=", "model=gdn-5m"}, false},
+           {{from}, false},
+       }) {
+    const std::string error = error_of([&] { validate(config_of(beside)); });
+    EXPECT_EQ(error.find("[train] model: given \"gdn-5m\" beside init_from = ") != std::string::npos, is_refused)
+        << beside.front() << ": " << error;
+    EXPECT_EQ(error.empty(), !is_refused) << error;
+  }
+  const std::string table =
+      "[model]\nmodel_type = \"gated_deltanet\"\nhidden_size = 64\nnum_hidden_layers = 1\n"
+      "num_heads = 2\nhead_dim = 32\nvocab_size = 64\n";
+  TrainConfig both = read("out = \"run\"\ninit_from = \"" + folder.path().string() + "\"\n" + table);
+  EXPECT_NE(error_of([&] { validate(both); }).find("model: given as a table beside init_from"), std::string::npos);
+  both = read("out = \"run\"\n" + table);
+  set_keys({from}, both);
+  EXPECT_EQ(error_of([&] { validate(both); }), "");
+  EXPECT_EQ(both.model_config().num_hidden_layers, 2);
+}
+
 TEST(TrainConfig, RelationsAreChecked) {
   TrainConfig config = recipe("tiny-5m");
   EXPECT_NE(error_of([&] { validate(config); }).find("out"), std::string::npos);

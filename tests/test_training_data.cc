@@ -53,6 +53,19 @@ TEST(TrainingData, TheEndIsHeldOut) {
   EXPECT_EQ(batch.ids.front(), text[static_cast<std::size_t>(train * 32)]);
 }
 
+TEST(TrainingData, NothingIsHeldOutThatNobodyEvaluates) {
+  const TemporaryDirectory folder;
+  put(folder / "text.txt", std::string(5000, 'a'));
+  put(folder / "eval.txt", std::string(1000, 'b'));
+  TrainConfig config = config_with(folder / "text.txt");
+  config.eval_every = 0;
+  const TrainingData data = load_training_data(config, 256);
+  EXPECT_EQ(data.train->samples_per_epoch(), 4999 / 32);
+  EXPECT_EQ(data.held_out, nullptr);
+  config.eval_data = (folder / "eval.txt").string();  // asked for by name: read and checked
+  EXPECT_EQ(load_training_data(config, 256).held_out->samples_per_epoch(), 999 / 32);
+}
+
 TEST(TrainingData, ShardsAreRead) {
   const TemporaryDirectory folder;
   data::ShardWriter writer(folder / "shards", {.vocab_size = 64, .eos = 0});

@@ -132,6 +132,7 @@ TrainConfig config_of(const Settings& settings) {
   } else if (settings.resume && settings.file.empty() && !settings.out.empty()) {
     if (!fs::exists(before)) throw Error(fmt::format("[train] out: {} holds no run to resume", settings.out));
     read_toml_file(before, config);
+    if (!config.init_from.empty()) config.model.clear(), config.model_table.clear();  // earlier versions kept both
   } else if (settings.file.empty()) {
     std::string known;
     for (const std::string& name : recipe_names()) known += (known.empty() ? "" : ", ") + name;
@@ -142,7 +143,7 @@ TrainConfig config_of(const Settings& settings) {
   if (!settings.out.empty()) config.out = settings.out;
   if (settings.steps) set_key(fmt::format("steps={}", *settings.steps), config);
   if (settings.seed) set_key(fmt::format("seed={}", *settings.seed), config);
-  for (const std::string& assignment : settings.assignments) set_key(assignment, config);
+  set_keys(settings.assignments, config);
   if (settings.resume && !config.init_from.empty() && !fs::exists(fs::path(config.init_from) / "config.json")) {
     // A run that goes on has the weights, and the same model: what it started from may be gone.
     if (const auto step = step_to_resume(config.out)) config.init_from = step_directory(config.out, *step).string();

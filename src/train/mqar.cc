@@ -57,8 +57,9 @@ void validate(const MqarOptions& options, const MqarTask& task) {
   constexpr int64_t kLongest = int64_t{1} << 20;
   if (task.pairs < 1 || task.length > kLongest) fail("at least one pair, and a length of at most 2^20");
   if (task.length < 4 * task.pairs) fail("a length of at least 4 tokens for each pair: context and queries");
-  if (options.vocab_size < 4 || options.vocab_size / 2 - 1 < task.pairs) {
-    fail("a vocabulary of more than twice the number of pairs: keys are half of it without token 0");
+  const int64_t smallest = 2 * (task.pairs + 1);
+  if (options.vocab_size < smallest) {
+    fail("a vocabulary of at least " + std::to_string(smallest) + ": keys are half of it without token 0");
   }
   if (!(options.power > 0)) throw Error("[mqar] power: given " + std::to_string(options.power) + "; expected above 0");
 }

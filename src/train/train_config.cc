@@ -99,6 +99,11 @@ std::vector<std::string> recipe_names() {
 }
 
 void validate(const TrainConfig& config) {
+  if (!config.init_from.empty() && !(config.model.empty() && config.model_table.empty())) {
+    throw Error("[train] model: given " + (config.model.empty() ? "as a table" : in_quotes(config.model)) +
+                " beside init_from = " + in_quotes(config.init_from) +
+                ", which brings its own model; expected one of the two");
+  }
   config.model_config();
   if (config.out.empty()) throw Error("[train] out: not given; expected the folder of the run");
   if (config.steps < 1) throw Error("[train] steps: given 0; expected 1 or more");

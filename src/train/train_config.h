@@ -66,6 +66,7 @@ void read_toml_file(const std::filesystem::path& path, TrainConfig& config);
 
 // "key=value", as --set takes it; "model.field=value" goes to model_fields. Strings need no quotes.
 void set_key(std::string_view assignment, TrainConfig& config);
+void set_keys(std::vector<std::string> assignments, TrainConfig& config);  // all that are given together
 
 // A recipe of configs/, which are part of the program: "340m", "tiny-5m", or with another row, "gdn-340m".
 TrainConfig recipe(std::string_view name);

@@ -45,7 +45,9 @@ struct Store {
   void operator()(uint64_t TrainConfig::*place) const { config.*place = static_cast<uint64_t>(integer()); }
   void operator()(double TrainConfig::*place) const {
     if (!value.is_number()) fail(file, key, value);
-    config.*place = checked(*value.value<double>());
+    // Large integers, which are no doubles, are not converted by value<double>().
+    const auto integer = value.value_exact<int64_t>();
+    config.*place = checked(integer ? static_cast<double>(*integer) : *value.value_exact<double>());
   }
   void operator()(bool TrainConfig::*place) const {
     const auto flag = value.value_exact<bool>();
@@ -127,6 +129,14 @@ void read_toml(std::string_view text, const std::string& file, TrainConfig& conf
     std::visit(Store{key, value, file, config}, key.place);
     if (key.name == "model") config.model_table.clear();  // the last one given counts
   }
+  // A checkpoint takes the place of a model from elsewhere (a recipe), but not of one that is given beside it.
+  if (table["init_from"].value_or(std::string()).empty()) return;
+  if (table["model"].is_table()) {
+    config.model.clear();
+  } else if (!table["model"]) {
+    config.model.clear();
+    config.model_table.clear();
+  }
 }
 
 void read_toml_file(const std::filesystem::path& path, TrainConfig& config) {
@@ -159,6 +169,13 @@ void set_key(std::string_view assignment, TrainConfig& config) {
     throw Error("[train] --set: " + name + ": given " + in_quotes(value) + "; expected " + expected_text(key));
   }
   read_toml(line, "--set", config);
+}
+
+void set_keys(std::vector<std::string> assignments, TrainConfig& config) {
+  // The checkpoint first: it takes the place of the recipe's model, but not of one that is set, before or after it.
+  std::stable_partition(assignments.begin(), assignments.end(),
+                        [](const std::string& one) { return one.substr(0, one.find_first_of(" =")) == "init_from"; });
+  for (const std::string& assignment : assignments) set_key(assignment, config);
 }
 
 std::string toml_text(const TrainConfig& config) {

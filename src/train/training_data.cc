@@ -78,6 +78,7 @@ TrainingData load_training_data(const TrainConfig& config, int64_t vocab_size) {
             std::make_unique<CorpusBatches>(open(config.eval_data), in_order)};
   }
   auto all = std::make_unique<CorpusBatches>(store, shuffled);
+  if (config.eval_every == 0) return {std::move(all), nullptr};
   const int64_t held_out = std::min(config.eval_batches * config.batch_size, all->samples_per_epoch() / 10);
   if (held_out == 0) return {std::move(all), nullptr};
   // Samples overlap by the one token that is only predicted.
