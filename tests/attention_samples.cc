@@ -46,6 +46,15 @@ const std::vector<AttentionCase>& attention_cases() {
       {{200, 3, 129}, 2, 2, 16, 64},
       {{300}, 2, 1, 32, 100},
       {{65}, 1, 1, 16, 1000},
+      // Windows that end at, just before and just behind the last query of a block.
+      {{200}, 2, 1, 16, 63},
+      {{200}, 2, 1, 16, 65},
+      {{260}, 1, 1, 16, 127},
+      {{260}, 2, 1, 20, 128},
+      {{260, 70}, 1, 1, 16, 191},
+      {{260}, 1, 1, 16, 193},
+      // More queries than share one copy of the keys, in the last of several such groups.
+      {{700}, 2, 1, 8, 300},
   };
   return cases;
 }

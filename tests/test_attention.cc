@@ -142,7 +142,8 @@ TEST_F(AttentionTest, WrongArgumentsAreNamed) {
     change(in);
     return message([&] { nn::attention_forward(in, o.data(), 32, nullptr, 1); });
   };
-  const nn::KvCache narrow(1, 2, 8, 2), two(2, 2, 8, 3), heads(1, 1, 8, 3);
+  const nn::KvCache narrow(1, 2, 8, 2), two(2, 2, 8, 3), heads(1, 1, 8, 3), wide_heads(1, 2, 9, 3);
+  const nn::KvCache equal(1, 2, 8, 3), longer(1, 2, 8, 4), endless(1, 2, 8, 0);
   const std::vector<int64_t> decreasing{0, 5, 4}, late{1, 5};
   const std::string tag = "[attention_forward] ";
   EXPECT_EQ(forward([](Attention&) {}), "no error");
@@ -157,6 +158,20 @@ TEST_F(AttentionTest, WrongArgumentsAreNamed) {
   EXPECT_EQ(forward([&](Attention& in) { in.past = &two; }), tag + "past: has 2 sequences; expected 1");
   EXPECT_EQ(forward([&](Attention& in) { in.past = &heads; }), tag + "past: has 1 heads of 8; expected 2 of 8");
   EXPECT_EQ(forward([&](Attention& in) { in.past = &narrow; }), tag + "past: keeps a window of 2; expected at least 3");
+  EXPECT_EQ(forward([&](Attention& in) { in.past = &wide_heads; }), tag + "past: has 2 heads of 9; expected 2 of 8");
+  EXPECT_EQ(forward([&](Attention& in) { in.past = &equal, in.window = 0; }),
+            tag + "past: keeps a window of 3; expected at least all tokens");
+  for (const nn::KvCache* enough : {&equal, &longer, &endless}) {
+    EXPECT_EQ(forward([&](Attention& in) { in.past = enough; }), "no error");
+  }
+  EXPECT_EQ(forward([&](Attention& in) { in.past = &endless, in.window = 0; }), "no error");
+  EXPECT_EQ(forward([](Attention& in) { in.query_heads = 0; }),
+            tag + "heads: given 0 query heads for 2 key heads; expected a multiple");
+  EXPECT_EQ(forward([](Attention& in) { in.key_heads = 0; }),
+            tag + "heads: given 4 query heads for 0 key heads; expected a multiple");
+  EXPECT_EQ(forward([](Attention& in) { in.head_dim = 0; }), tag + "head_dim: given 0; expected a number above 0");
+  EXPECT_EQ(forward([](Attention& in) { in.ldq = 31; }), tag + "q: has rows 31 apart; expected at least 32");
+  EXPECT_EQ(forward([](Attention& in) { in.ldv = 15; }), tag + "v: has rows 15 apart; expected at least 16");
   EXPECT_EQ(message([&] { nn::attention_forward(s.call(), o.data(), 31, nullptr, 1); }),
             tag + "o: has rows 31 apart; expected at least 32");
   EXPECT_EQ(message([&] { nn::attention_backward(s.call(), {}, 1); }),

@@ -68,6 +68,18 @@ TEST_P(AttentionShapes, StepsThroughACacheEqualOnePass) {
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionShapes, testing::ValuesIn(attention_cases()),
                          [](const auto& test) { return name_of(test.param); });
 
+// What a cache keeps beyond the window is not seen: attention with windows of its own reads a longer memory.
+TEST_F(AttentionTest, AWindowMayBeShorterThanWhatIsKept) {
+  const AttentionSample s({{150}, 2, 1, 16, 40}, 9);
+  const AttentionResult whole = run(s, s.call());
+  for (const int64_t kept : {int64_t{40}, int64_t{41}, int64_t{100}, int64_t{0}}) {
+    for (const int64_t step : {int64_t{1}, int64_t{7}}) {
+      KvCache cache(1, 1, 16, kept);
+      EXPECT_LE(difference(run_in_steps(s, step, cache).o, whole.o), kForwardBound) << kept << " kept";
+    }
+  }
+}
+
 TEST_F(AttentionTest, LargeScoresStayFiniteInSteps) {
   const AttentionSample s({{130}, 2, 1, 64, 0}, 5, 1000.0f);
   const AttentionReference expected = reference(s);

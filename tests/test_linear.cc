@@ -237,6 +237,57 @@ TEST(LinearBlocks, ManyOutputsEqualReference) {
   ASSERT_NO_FATAL_FAILURE(check_backward_input(WeightType::kBfloat16, 20, 110000, 11, {true, true, 2}));
 }
 
+// Every path in several parts, whose last one is short: of rows where a factor is rounded, of int8 sums, of widened
+// weights. Rows of inputs and results are further apart than they are long.
+class LinearParts : public testing::Test {
+ protected:
+  void SetUp() override { part_sizes() = {.narrowed = 1000, .sums = 1000, .widened = 1000}; }
+  void TearDown() override { part_sizes() = {}; }
+};
+
+TEST_F(LinearParts, ManyPartsEqualReference) {
+  for (const Options& options : all_options()) {
+    for (const auto& [out, in] : {std::pair<int64_t, int64_t>{50, 33}, {33, 50}, {2000, 3}}) {  // the last: row by row
+      for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {
+        ASSERT_NO_FATAL_FAILURE(check_forward(type, 75, out, in, options));
+        if (type == WeightType::kInt8) continue;
+        ASSERT_NO_FATAL_FAILURE(check_backward_input(type, 75, out, in, options));
+        ASSERT_NO_FATAL_FAILURE(check_backward_weight(type, 75, out, in, options));
+      }
+    }
+  }
+}
+
+TEST_F(LinearParts, BothGradientsAtOnce) {
+  const int64_t rows = 75, out = 50, in = 33;
+  const Stored w(WeightType::kBfloat16, out, in, 1);
+  const Matrix dy(rows, out, 2), x(rows, in, 3);
+  for (const bool add : {false, true}) {
+    Matrix dx(rows, in, 4), expected_dx(rows, in, 5), dbias(1, out, 6);
+    const Matrix bias_before = dbias;
+    std::vector<float> dw(static_cast<std::size_t>(out * in), add ? 0.25f : std::nanf(""));
+    linear_backward({dy.data.data(), dy.ld}, {x.data.data(), x.ld}, rows, w.weight, dx.data.data(), dx.ld, dw.data(),
+                    add, dbias.data.data(), 2);
+    linear_backward_input({dy.data.data(), dy.ld}, rows, w.weight, expected_dx.data.data(), expected_dx.ld, false, 2);
+    ASSERT_TRUE(dx.gaps_untouched() && dbias.gaps_untouched());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < in; ++i) ASSERT_EQ(dx(r, i), expected_dx(r, i)) << r << "," << i;
+    }
+    for (int64_t o = 0; o < out; ++o) {
+      Sum bias;
+      for (int64_t r = 0; r < rows; ++r) bias.add(dy(r, o), 1);
+      ASSERT_NEAR(dbias(0, o), bias_before(0, o) + bias.value, bias.bound(rows, bias_before(0, o)));
+      for (int64_t i = 0; i < in; ++i) {
+        Sum sum;
+        for (int64_t r = 0; r < rows; ++r) sum.add(dy(r, o), x(r, i));
+        const double rounding = (2 + kRoundBf16) * kRoundBf16 * sum.absolute;
+        ASSERT_NEAR(dw[static_cast<std::size_t>(o * in + i)], (add ? 0.25 : 0) + sum.value,
+                    sum.bound(rows, 0.25) + rounding);
+      }
+    }
+  }
+}
+
 // Shares without rows, and shares of one.
 TEST(LinearShares, MoreThreadsThanRowsEqualReference) {
   for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16, WeightType::kInt8}) {

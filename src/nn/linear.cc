@@ -14,11 +14,8 @@
 namespace deltanet::nn {
 namespace {
 
-constexpr int64_t kLargestCopy = 32 << 20;  // elements of one narrowed operand: long inputs go through in parts
-constexpr int64_t kLargestSums = 4 << 20;   // int8: sums that wait for their scales
-constexpr int64_t kWidened = 1 << 20;       // floats of a block of widened weights: stays in cache until it is used
-constexpr int64_t kItem = 1 << 15;          // elements that are worth handing to a thread
-constexpr int64_t kFewBytes = 64 << 10;     // weights that are worth handing to a thread when decoding
+constexpr int64_t kItem = 1 << 15;       // elements that are worth handing to a thread
+constexpr int64_t kFewBytes = 64 << 10;  // weights that are worth handing to a thread when decoding
 
 int64_t bytes_of(WeightType type) {
   return type == WeightType::kFloat32 ? sizeof(float) : type == WeightType::kBfloat16 ? sizeof(uint16_t) : 1;
@@ -46,12 +43,13 @@ int64_t rows_of(int64_t elements, int64_t columns) {
   return std::max<int64_t>(1, elements / std::max<int64_t>(1, columns));
 }
 
-// A factor of a product in bfloat16: given so, or rounded a part at a time, at most kLargestCopy elements or one row.
+// A factor of a product in bfloat16: given so, or rounded a part at a time, at most part_sizes().narrowed elements or
+// one row.
 class NarrowFactor {
  public:
   NarrowFactor(const ConstFactor& source, int64_t rows, int64_t n) : source_(source), n_(n), rows_(rows) {
     if (source.narrow) return;
-    rows_ = std::min(rows, rows_of(kLargestCopy, n));
+    rows_ = std::min(rows, rows_of(part_sizes().narrowed, n));
     copy_ = {take<uint16_t>(rows_ * narrow_ld(n)), narrow_ld(n)};
   }
 
@@ -148,7 +146,7 @@ void linear_few(const Call& c) {
 }
 
 void linear_widened(const Call& c) {
-  const int64_t block = std::min(c.w.out, rows_of(kWidened, c.w.in));
+  const int64_t block = std::min(c.w.out, rows_of(part_sizes().widened, c.w.in));
   float* wide = take<float>(block * c.w.in);
   for (int64_t o = 0; o < c.w.out; o += block) {
     Matmul part = product_of(c);
@@ -178,7 +176,7 @@ void linear_bf16(const Call& c) {
 void linear_int8(const Call& c) {
   const simd::NarrowKernels& narrow = simd::kernels().narrow;
   const int64_t in = c.w.in, out = c.w.out;
-  const int64_t block = std::min(c.rows, rows_of(kLargestSums, std::max(in, out)));
+  const int64_t block = std::min(c.rows, rows_of(part_sizes().sums, std::max(in, out)));
   auto* levels = take<int8_t>(block * in);
   auto* scales = take<float>(block);
   auto* sums = take<int32_t>(block * out);
@@ -248,7 +246,7 @@ Matmul weight_product(const ConstFactor& dy, const ConstFactor& x, int64_t rows,
 }
 
 void input_widened(Matmul product, const float* dy, const Weight& w, int threads) {
-  const int64_t block = std::min(w.out, rows_of(kWidened, w.in));
+  const int64_t block = std::min(w.out, rows_of(part_sizes().widened, w.in));
   float* wide = take<float>(block * w.in);
   const bool add = product.add;
   product.type = WeightType::kFloat32;
@@ -285,6 +283,11 @@ void for_narrow_parts(const ConstFactor& dy, int64_t out, const ConstFactor& x, 
 }
 
 }  // namespace
+
+PartSizes& part_sizes() {
+  static PartSizes sizes;
+  return sizes;
+}
 
 bool rounds_activations(WeightType type) { return type == WeightType::kBfloat16 && matmul_is_fast(type); }
 

@@ -17,6 +17,15 @@
 
 namespace deltanet::nn {
 
+// Elements of what products make on the way: longer inputs go through in parts. Tests make them smaller, so that small
+// products have several parts; not while products run.
+struct PartSizes {
+  int64_t narrowed = 32 << 20;  // a factor that is rounded to bfloat16
+  int64_t sums = 4 << 20;       // of int8, which wait for their scales
+  int64_t widened = 1 << 20;    // weights as floats: stay in cache until they are used
+};
+PartSizes& part_sizes();
+
 // Whether products of many rows with weights of this type round the other factor.
 bool rounds_activations(WeightType type);
 
