@@ -1,5 +1,5 @@
 // Files that are wrong are refused with an Error that names the file and the field; and what the golden tokenizers do
-// not show: bytes, directories, special names, very long words, the dialect of patterns.
+// not show: bytes, directories, special names, very long words.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "data/loaders.h"
-#include "data/regex.h"
 #include "data/utf8.h"
 #include "deltanet/error.h"
 #include "deltanet/tokenizer.h"
@@ -275,34 +274,6 @@ TEST(ByteTokenizer, GivesBackAnyBytes) {
   EXPECT_EQ(parts, (std::vector<std::string>{"a", "", "\xC3\xA9", "", ""}));
   EXPECT_EQ(decoder.finish(), "\xE5\xA4");
   EXPECT_EQ(decoder.push('b'), "b");
-}
-
-TEST(Regex, TranslatesOniguruma) {
-  const auto matches = [](const char* pattern, std::string_view text) {
-    const auto match = data::Regex(pattern).find(text, 0);
-    return match && match->begin == 0 && match->end == text.size();
-  };
-  EXPECT_TRUE(matches(R"(\s+)", "\t \xC2\xA0\xE3\x80\x80"));
-  EXPECT_FALSE(matches(R"(\s)", "\xE1\xA0\x8E"));  // U+180E is a space to PCRE2 only
-  EXPECT_TRUE(matches(R"(\w+)", "aé१_\xCC\x81"));
-  EXPECT_TRUE(matches(R"([\w-]+\W)", "a-b!"));
-  EXPECT_TRUE(matches(R"(\h+)", "0aF"));
-  EXPECT_TRUE(matches(R"(\bab\b \Bx?)", "ab "));
-  EXPECT_TRUE(matches(R"((?m:a.b))", "a\nb"));
-  EXPECT_FALSE(matches(R"(a.b)", "a\nb"));
-  EXPECT_TRUE(matches(R"(a$\n^b)", "a\nb"));
-  EXPECT_TRUE(matches(R"(\u5929{,2})", "天天"));
-  EXPECT_TRUE(matches(R"([]a]+)", "]a"));
-  EXPECT_TRUE(matches(R"((?i:'S)|x)", "'s"));
-  for (const char* pattern :
-       {R"([\W])", R"(a{1,2}+)", R"([a[b]])", R"([a-z&&[^b]])", R"(\Qa\E)", R"(a\)", "(a", "[a"}) {
-    EXPECT_THROW(data::Regex{pattern}, Error) << pattern;
-  }
-}
-
-TEST(Regex, RunawayPatternsAreErrors) {
-  const data::Regex pattern(R"((a+)+$)");
-  EXPECT_THROW(pattern.find(std::string(60, 'a') + "b", 0), Error);
 }
 
 }  // namespace

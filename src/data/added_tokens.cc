@@ -1,6 +1,5 @@
 #include "data/added_tokens.h"
 
-#include "data/regex.h"
 #include "data/utf8.h"
 
 namespace deltanet::data {
@@ -8,14 +7,8 @@ namespace {
 
 uint64_t edge(std::size_t node, char byte) { return node << 8 | static_cast<unsigned char>(byte); }
 
-bool is_word(std::string_view character) {
-  static const Regex kWord("[" + std::string(kRustWord) + "]");
-  return kWord.find(character, 0).has_value();
-}
-
 bool touches_word(std::string_view before, std::string_view after) {
-  return (!before.empty() && is_word(before.substr(before.size() - last_char(before).size))) ||
-         (!after.empty() && is_word(after.substr(0, first_char(after).size)));
+  return (!before.empty() && is_word(last_char(before).code)) || (!after.empty() && is_word(first_char(after).code));
 }
 
 }  // namespace

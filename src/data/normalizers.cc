@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/regex.h"
 #include "data/replace.h"
+#include "data/unicode.h"
 #include "data/utf8.h"
 #include "deltanet/error.h"
 
@@ -55,16 +55,37 @@ class UnicodeForm final : public Normalizer {
   explicit UnicodeForm(utf8proc_option_t options) : options_(options) {}
   void apply(NormalText& text) const override {
     if (is_ascii(text.text)) return;
-    utf8proc_uint8_t* result = nullptr;
-    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.text.data()),
-                                               static_cast<utf8proc_ssize_t>(text.text.size()), &result, options_);
-    if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-    if (size < 0) throw Error(std::string("[encode] text: cannot be normalised; ") + utf8proc_errmsg(size));
-    text.text.assign(reinterpret_cast<const char*>(result), static_cast<std::size_t>(size));
-    std::free(result);
+    // Characters that the normal forms do not know end what is normalised: nothing is reordered or joined across them.
+    std::string result;
+    std::string_view rest = text.text;
+    std::size_t at = 0;
+    while (at < rest.size()) {
+      const Utf8Char c = first_char(rest.substr(at));
+      if (c.code < 0x80 || is_known_to_normal_forms(c.code)) {
+        at += c.size;
+        continue;
+      }
+      append_normal(rest.substr(0, at), result);
+      result += rest.substr(at, c.size);
+      rest.remove_prefix(at + c.size);
+      at = 0;
+    }
+    append_normal(rest, result);
+    text.text = std::move(result);
   }
 
  private:
+  void append_normal(std::string_view text, std::string& result) const {
+    if (text.empty()) return;
+    utf8proc_uint8_t* normal = nullptr;
+    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                               static_cast<utf8proc_ssize_t>(text.size()), &normal, options_);
+    if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+    if (size < 0) throw Error(std::string("[encode] text: cannot be normalised; ") + utf8proc_errmsg(size));
+    result.append(reinterpret_cast<const char*>(normal), static_cast<std::size_t>(size));
+    std::free(normal);
+  }
+
   utf8proc_option_t options_;
 };
 
@@ -79,7 +100,7 @@ class Lowercase final : public Normalizer {
       if (c.code == 0x130) {
         lower += "i\xCC\x87";  // the one character whose small form is two: i and a dot above
       } else {
-        append_utf8(lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code))));
+        append_utf8(lower, to_lower(c.code));
       }
     }
     text.text = std::move(lower);

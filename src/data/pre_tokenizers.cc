@@ -126,6 +126,32 @@ class CharSplit final : public PreTokenizer {
   Behavior behavior_;
 };
 
+// Runs of the characters of words, and runs of what are neither those nor blanks.
+class Whitespace final : public PreTokenizer {
+ public:
+  void split(const Piece& piece, const PieceSink& sink) const override {
+    enum class Kind { kBlank, kWord, kOther };
+    Splitter splitter(piece, Behavior::kIsolated, sink);
+    Kind kind = Kind::kBlank;
+    std::size_t begin = 0, at = 0;
+    const auto emit = [&] {
+      if (kind != Kind::kBlank) splitter.part(begin, at, true);
+    };
+    while (at < piece.text.size()) {
+      const Utf8Char c = first_char(piece.text.substr(at));
+      const Kind next = is_word(c.code) ? Kind::kWord : is_space(c.code) ? Kind::kBlank : Kind::kOther;
+      if (next != kind) {
+        emit();
+        kind = next;
+        begin = at;
+      }
+      at += c.size;
+    }
+    emit();
+    splitter.emit();
+  }
+};
+
 class ByteLevel final : public PreTokenizer {
  public:
   ByteLevel(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
@@ -258,8 +284,7 @@ std::unique_ptr<const PreTokenizer> read_pre_tokenizer(const JsonField& field, i
   }
   if (type == "Whitespace") {
     field.allow_only({});
-    const std::string word(kRustWord);
-    return std::make_unique<Split>(Regex("[" + word + "]+|[^" + word + R"(\s]+)"), true, Behavior::kRemoved);
+    return std::make_unique<Whitespace>();
   }
   if (type == "WhitespaceSplit") {
     field.allow_only({});

@@ -2,13 +2,35 @@
 
 #include <utf8proc.h>
 
+#include <array>
+#include <bitset>
 #include <cstdint>
 #include <cstring>
+
+#include "data/char_properties.h"
 
 namespace deltanet::data {
 namespace {
 
 bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+
+enum Kind : std::size_t { kNumeric, kPunctuation, kWord, kUnknown, kKinds };
+
+bool has(Kind kind, char32_t code) {
+  struct Kinds {
+    CharClasses classes;
+    std::array<std::bitset<kKinds>, 1 << kKinds> of_class;
+
+    explicit Kinds(const std::array<CharSet, kKinds>& sets) : classes(sets) {
+      for (std::size_t kind = 0; kind < kKinds; ++kind) {
+        for (const uint8_t member : classes.members(kind)) of_class[member].set(kind);
+      }
+    }
+  };
+  static const Kinds kTable({category("rust numeric"), category("rust punctuation"), category("rust word"),
+                             category("unknown to normal forms")});
+  return kTable.of_class[kTable.classes.of(code)][kind];
+}
 
 }  // namespace
 
@@ -105,17 +127,13 @@ bool is_space(char32_t code) {
 
 bool is_numeric(char32_t code) {
   if (code < 0x80) return code >= '0' && code <= '9';
-  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
-  return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
+  return has(kNumeric, code);
 }
 
-bool is_punctuation(char32_t code) {
-  if (code < 0x80) {  // includes the symbols among ASCII: $+<=>^`|~
-    return (code >= 0x21 && code <= 0x2F) || (code >= 0x3A && code <= 0x40) || (code >= 0x5B && code <= 0x60) ||
-           (code >= 0x7B && code <= 0x7E);
-  }
-  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
-  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
-}
+bool is_punctuation(char32_t code) { return has(kPunctuation, code); }
+
+bool is_word(char32_t code) { return has(kWord, code); }
+
+bool is_known_to_normal_forms(char32_t code) { return !has(kUnknown, code); }
 
 }  // namespace deltanet::data

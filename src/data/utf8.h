@@ -30,5 +30,9 @@ std::string replace_invalid_utf8(std::string_view text);
 bool is_space(char32_t code);
 bool is_numeric(char32_t code);
 bool is_punctuation(char32_t code);
+bool is_word(char32_t code);  // \w
+
+// Has this character a part in its normal forms? Newer ones than they know stay as they are.
+bool is_known_to_normal_forms(char32_t code);
 
 }  // namespace deltanet::data
