@@ -14,7 +14,7 @@ from test_torch_options import FUNCTIONS, flat, tensors_for  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch_problems import draw, error  # noqa: E402
 
-from deltanet import ops  # noqa: E402
+from deltanet import layers, ops  # noqa: E402
 from deltanet.ops.gated_delta_rule.gate import fused_gdn_gate  # noqa: E402
 from deltanet.ops.kda.gate import fused_kda_gate  # noqa: E402
 from deltanet.ops.rwkv7.channel_mixing import channel_mixing_rwkv7  # noqa: E402
@@ -352,3 +352,15 @@ def test_forward_mode_of_the_convolution_is_refused():
     x, weight = torch.randn(1, 9, 4), torch.randn(4, 3)
     with pytest.raises(NotImplementedError, match="forward-mode differentiation"):
         torch.func.jvp(lambda x: ops.short_convolution(x, weight)[0], (x,), (x,))
+
+
+MIXERS = ["Attention", "DeltaNet", "GatedDeltaNet", "KimiDeltaAttention"]
+MIXERS += ["PrecondDeltaNet", "PrecondGatedDeltaNet", "PrecondKDA"]
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_layers_pass_over_sequences_without_tokens(name):
+    layer, x = getattr(layers, name)(hidden_size=32, num_heads=2), torch.randn(1, 12, 32)
+    expected = layer(x, cu_seqlens=torch.tensor([0, 5, 12]))[0]
+    assert torch.equal(layer(x, cu_seqlens=torch.tensor([0, 0, 5, 5, 12, 12]))[0], expected)
+    assert torch.equal(layer(x, cu_seqlens=torch.tensor([0, 5, 12], dtype=torch.int32))[0], expected)
