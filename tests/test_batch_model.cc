@@ -23,8 +23,8 @@ struct Computed {
 
 class SmallModel {
  public:
-  explicit SmallModel(nn::WeightType type = nn::WeightType::kFloat32)
-      : layout_(std::make_shared<Layout>(tiny_config().model_config())),
+  explicit SmallModel(nn::WeightType type = nn::WeightType::kFloat32, bool use_l2warp = false)
+      : layout_(std::make_shared<Layout>(small_config(use_l2warp))),
         weights_(std::make_shared<Weights>(layout_, type, /*keep_masters=*/true)) {
     weights_->initialise(1, 1);
   }
@@ -40,12 +40,18 @@ class SmallModel {
                   std::vector<float>(static_cast<std::size_t>(layout_->vectors_size()), kNan)};
     if (before) made = *before;
     made.loss = model.loss_and_gradients(
-        batch.ids, batch.targets, batch.offsets, 1e-3f,
+        batch.ids, batch.targets, batch.offsets, {1e-3f, 2e-3f},
         {.matrices = made.matrices.data(), .vectors = made.vectors.data(), .add = before != nullptr});
     return made;
   }
 
  private:
+  static Config small_config(bool use_l2warp) {
+    Config config = tiny_config().model_config();
+    config.use_l2warp = use_l2warp;
+    return config;
+  }
+
   std::shared_ptr<const Layout> layout_;
   std::shared_ptr<Weights> weights_;
 };
@@ -135,6 +141,19 @@ TEST(BatchModel, DocumentsAndMissingTargets) {
   expect_near(small.compute(apart, batch), small.compute(whole, batch), 2e-6);
   std::fill(batch.targets.begin() + 512, batch.targets.end(), -100);
   expect_near(small.compute(apart, batch), small.compute(whole, batch), 2e-6);
+}
+
+// What use_l2warp adds goes by tokens, which a part has a share of, and by those without a target too.
+TEST(BatchModel, PullsLogitsInEveryPart) {
+  const SmallModel small(nn::WeightType::kFloat32, /*use_l2warp=*/true), plain;
+  BatchModel apart = small.model(2), whole = small.model(2, true), without = plain.model(2, true);
+  Batch batch = batch_of(4);
+  std::fill(batch.targets.begin(), batch.targets.end(), -100);
+  EXPECT_EQ(norm(plain.compute(without, batch).matrices), 0.0);
+  const Computed pulled = small.compute(whole, batch);
+  EXPECT_EQ(pulled.loss, 0.0);
+  EXPECT_GT(norm(pulled.matrices), 0.0);
+  expect_near(small.compute(apart, batch), pulled, 2e-6);
 }
 
 TEST(BatchModel, AddsToWhatIsThere) {

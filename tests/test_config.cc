@@ -88,13 +88,12 @@ std::vector<Wrong> wrong_values() {
                              "a_log_init_lower", "log_atk_scale_init"}) {
     for (const json& value : {json("1"), json(-1e300), json(1e300), json::array()}) list.push_back({number, value});
   }
-  for (const char* flag : {"tie_word_embeddings", "use_short_conv", "use_gate", "allow_neg_eigval"}) {
+  for (const char* flag : {"tie_word_embeddings", "use_short_conv", "use_gate", "allow_neg_eigval", "use_l2warp"}) {
     for (const json& value : {json(1), json("true")}) list.push_back({flag, value});
   }
   const std::vector<Wrong> others = {{"model_type", "gpt2"},
                                      {"model_type", 7},
                                      {"hidden_act", "gelu"},
-                                     {"use_l2warp", true},
                                      {"squash_eps", 0.0},
                                      {"expand_v", 0.3},
                                      {"num_v_heads", 3},

@@ -100,7 +100,7 @@ Batch random_batch(int64_t rows, int64_t vocab, double scale) {
   return batch;
 }
 
-void check_cross_entropy(const Batch& b, double loss_tolerance) {
+void check_cross_entropy(const Batch& b, double loss_tolerance, double pull = 0.0) {
   const double scale = 0.25;
   Values want_loss, want_gradient;
   double want_total = 0.0;
@@ -114,6 +114,8 @@ void check_cross_entropy(const Batch& b, double loss_tolerance) {
       const double p = std::exp(row[static_cast<size_t>(i)] - total);
       want_gradient.push_back(label < 0 ? 0.0 : scale * (p - (i == label ? 1.0 : 0.0)));
     }
+    const auto largest = std::max_element(row.begin(), row.end());
+    if (pull != 0.0) want_gradient[static_cast<size_t>(r * b.vocab + (largest - row.begin()))] += pull * *largest;
   }
   for_every_target([&] {
     for (const int threads : {1, 2}) {
@@ -124,7 +126,7 @@ void check_cross_entropy(const Batch& b, double loss_tolerance) {
       Slice rounded = logits;
       const auto gradient = [&](Slice& of, bool round) {
         return nn::cross_entropy_rows(b.rows, b.vocab, of.rows(), b.labels.data(), static_cast<float>(scale),
-                                      loss.data(), threads, round);
+                                      loss.data(), threads, round, static_cast<float>(pull));
       };
       gradient(rounded, true);
       const double total = gradient(logits, false);
@@ -153,6 +155,16 @@ TEST_P(CrossEntropy, EqualsReference) { check_cross_entropy(random_batch(6, GetP
 
 INSTANTIATE_TEST_SUITE_P(Vocab, CrossEntropy, testing::Values(1, 7, 16, 60, 128, 1000, 33333),
                          [](const auto& test) { return std::to_string(test.param); });
+
+// Rows without a label too; once the largest logit is the label's.
+TEST(CrossEntropy, PullsTheLargestLogit) {
+  for (const int64_t vocab : {1, 60, 1000}) {
+    Batch batch = random_batch(6, vocab, 3.0);
+    const Values row = batch.row(1);
+    batch.labels[1] = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+    check_cross_entropy(batch, 3e-7, 0.125);
+  }
+}
 
 TEST(CrossEntropy, IsSafeForLargeLogits) { check_cross_entropy(random_batch(7, 500, 1e4), 3e-7); }
 

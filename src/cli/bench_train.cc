@@ -120,7 +120,7 @@ class Subject {
 
   void step() {
     const double loss =
-        model_.loss_and_gradients(ids_, targets_, offsets_, 1.0f / static_cast<float>(ids_.size()),
+        model_.loss_and_gradients(ids_, targets_, offsets_, {.target = 1.0f / static_cast<float>(ids_.size())},
                                   {.matrices = dmatrices_.data(), .vectors = dvectors_.data(), .add = false});
     const double norm = std::sqrt(squared_norm(dmatrices_.data(), layout_->matrices_size(), threads_) +
                                   squared_norm(dvectors_.data(), layout_->vectors_size(), threads_));

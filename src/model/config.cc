@@ -31,7 +31,6 @@ void refuse_unsupported(const Fields& fields, std::string_view model_type) {
   if (model_type == "delta_net") fields.require_text("qk_norm", {"l2"});  // a flag in the Transformer
   fields.require_flag("use_beta", true);
   fields.require_flag("use_output_norm", true);
-  fields.require_flag("use_l2warp", false);
   fields.require_flag("safe_gate", false);
   fields.require_flag("conv_bias", false);
   fields.require_null("lower_bound");
@@ -174,6 +173,7 @@ Config parse_config(std::string_view text, const std::string& file, OtherFields 
   config.intermediate_size =
       fields.integer_or("intermediate_size", mlp_width(config.hidden_size, ratio), 1, kLargestSize);
   config.norm_eps = fields.number_or("norm_eps", 1e-6, 0.0, 1.0);
+  config.use_l2warp = fields.flag_or("use_l2warp", false);
   config.initializer_range = fields.number_or("initializer_range", 0.02, 0.0, 10.0);
   config.tie_word_embeddings = fields.flag_or("tie_word_embeddings", false);
   config.bos_token_id = fields.id_or_none("bos_token_id", config.vocab_size);

@@ -35,6 +35,7 @@ struct Config {
   int64_t conv_size = 4;                 // 0: no short convolution
   OutputGate output_gate = OutputGate::kNone;
   bool allow_neg_eigval = false;  // beta in [0, 2]
+  bool use_l2warp = false;        // training pulls the largest logits towards zero
   bool tie_word_embeddings = true;
   double norm_eps = 1e-6;
   double initializer_range = 0.02;

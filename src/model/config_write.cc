@@ -94,7 +94,7 @@ Json fresh_json(const Config& config) {
                {"pad_token_id", Json()},
                {"tie_word_embeddings", config.tie_word_embeddings},
                {"use_cache", true},
-               {"use_l2warp", false},
+               {"use_l2warp", config.use_l2warp},
                {"vocab_size", config.vocab_size}};
   if (config.model_type == kTransformer) {
     add_transformer(config, json);

@@ -4,6 +4,18 @@
 
 namespace deltanet {
 
+// What the gradients are multiplied by: those of the loss of a target, and what use_l2warp adds for each token.
+struct LossScale {
+  float target = 1.0f, token = 0.0f;
+};
+
+inline LossScale mean_of(int64_t targets, int64_t tokens) {
+  return {static_cast<float>(1.0 / static_cast<double>(targets)),
+          static_cast<float>(1.0 / static_cast<double>(tokens))};
+}
+
+inline constexpr float kL2WarpPenalty = 1e-4f;  // upstream's
+
 // Where a backward pass leaves the gradients of the parameters, in the places that a Layout gives them. Gaps between
 // parameters are not written: they should be zeros, since sums over all gradients read them.
 struct Gradients {

@@ -162,8 +162,8 @@ double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t
   plan(pass.rows(), Keep::kNothing);
   run_layers(pass, ids, nullptr);
   return vocabulary_loss_(weights_->matrix(layout().head()), pass.rows(),
-                          {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), 1.0f, {}, nullptr, false,
-                          pass.threads);
+                          {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), 1.0f, 0.0f, {}, nullptr,
+                          false, pass.threads);
 }
 
 void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets,
@@ -190,8 +190,8 @@ Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<c
 // ---- backward
 
 double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                                         std::span<const int64_t> offsets, float scale, Keep keep, const Gradients& to,
-                                         const std::function<void(const GradientRange&)>& done) {
+                                         std::span<const int64_t> offsets, LossScale scale, Keep keep,
+                                         const Gradients& to, const std::function<void(const GradientRange&)>& done) {
   if (keep == Keep::kNothing) throw Error("[model] keep: a backward pass needs what the forward pass kept");
   const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
   plan(pass.rows(), keep);
@@ -200,8 +200,9 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
   const Weights& w = *weights_;
   const int64_t rows = pass.rows(), D = config().hidden_size, ld = nn::wide_ld(D);
   if (!to.add) std::fill_n(to.vectors, layout().vectors_size(), 0.0f);  // below they are added to
-  const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, ld}, targets.data(), scale,
-                                      {dscratch_.x, ld}, to.matrix(layout().head()), to.add, pass.threads);
+  const float pull = config().use_l2warp ? kL2WarpPenalty * scale.token : 0.0f;
+  const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, ld}, targets.data(), scale.target,
+                                      pull, {dscratch_.x, ld}, to.matrix(layout().head()), to.add, pass.threads);
   std::fill_n(dh_, rows * ld, 0.0f);
   nn::rms_norm_backward(rows, D, {h_final_, ld}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, ld},
                         {dh_, ld}, to.vector(layout().final_norm()), pass.threads);

@@ -55,10 +55,10 @@ class LanguageModel {
   void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
                  State* state, double* log_prob, bool* greedy);
 
-  // Returns the same sum as loss(); `scale` times its gradients go `to` these arrays. `done` (may be empty) is called
-  // as soon as the gradients of a layer are complete, from the last layer to the first, then for the rest.
+  // Returns the same sum as loss(); its gradients, scaled, go `to` these arrays. `done` (may be empty) is called as
+  // soon as the gradients of a layer are complete, from the last layer to the first, then for the rest.
   double loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                            std::span<const int64_t> offsets, float scale, Keep keep, const Gradients& to,
+                            std::span<const int64_t> offsets, LossScale scale, Keep keep, const Gradients& to,
                             const std::function<void(const GradientRange&)>& done = {});
 
   // Makes room for passes of up to this many rows, which otherwise the first of them does.

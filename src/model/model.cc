@@ -119,7 +119,8 @@ int64_t Model::Impl::begin_gradients(std::span<const int32_t> targets) {
 LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                                         std::span<const int64_t> offsets, bool recompute) {
   const int64_t count = begin_gradients(targets);
-  const double sum = language_model.loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count),
+  const auto rows = static_cast<int64_t>(ids.size());
+  const double sum = language_model.loss_and_gradients(ids, targets, offsets, mean_of(count, rows),
                                                        recompute ? Keep::kRecompute : Keep::kAll, gradients());
   return {sum, count};
 }

@@ -1,5 +1,6 @@
 #include "nn/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "simd/kernels.h"
@@ -15,29 +16,46 @@ double log_prob_of(float logit, float largest, double sum) {
 }  // namespace
 
 double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
-                          int threads, bool round) {
+                          int threads, bool round, float pull) {
   const auto& kernels = simd::kernels().layers;
+  const auto& to_bf16 = simd::kernels().convert.scaled_to_bf16;
   for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* row = logits.row(r);
       const int32_t label = labels[r];
-      if (label == kIgnoredLabel) {
+      const auto put = [&](int64_t at, float gradient) {
+        if (round) {
+          to_bf16(1, 1.0f, &gradient, reinterpret_cast<uint16_t*>(row) + at);
+        } else {
+          row[at] = gradient;
+        }
+      };
+      if (label == kIgnoredLabel && pull == 0.0f) {
         std::fill_n(row, vocab, 0.0f);
         loss[r] = 0.0;
         continue;
       }
-      const float largest = kernels.max(vocab, row), logit = row[label];
+      const float largest = kernels.max(vocab, row);
+      const int64_t place = pull == 0.0f ? 0 : std::find(row, row + vocab, largest) - row;
+      if (label == kIgnoredLabel) {
+        std::fill_n(row, vocab, 0.0f);
+        loss[r] = 0.0;
+        if (place < vocab) put(place, pull * largest);
+        continue;
+      }
+      const float logit = row[label];
       const double sum = kernels.exp_sum(vocab, largest, row, row);
       loss[r] = -log_prob_of(logit, largest, sum);
       const auto factor = static_cast<float>(static_cast<double>(scale) / sum);
       const float at_label = factor * row[label] - scale;
       if (round) {
-        const auto& to_bf16 = simd::kernels().convert.scaled_to_bf16;
         to_bf16(vocab, factor, row, row);
-        to_bf16(1, 1.0f, &at_label, reinterpret_cast<uint16_t*>(row) + label);
       } else {
         kernels.scale(vocab, factor, row);
-        row[label] = at_label;
+      }
+      put(label, at_label);
+      if (pull != 0.0f && place < vocab) {  // the exponential of the largest is 1; of NaNs there is no largest
+        put(place, (place == label ? at_label : factor) + pull * largest);
       }
     }
   });

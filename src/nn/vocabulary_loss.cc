@@ -9,10 +9,10 @@
 
 namespace deltanet::nn {
 
-void VocabularyLoss::select(int64_t rows, const int32_t* targets) {
+void VocabularyLoss::select(int64_t rows, const int32_t* targets, bool all) {
   selected_.clear();
   for (int64_t row = 0; row < rows; ++row) {
-    if (targets[row] != kIgnoredLabel) selected_.push_back(row);
+    if (all || targets[row] != kIgnoredLabel) selected_.push_back(row);
   }
 }
 
@@ -53,10 +53,10 @@ VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, 
 }
 
 double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale,
-                                  Rows dx, float* dhead, bool add, int threads) {
+                                  float pull, Rows dx, float* dhead, bool add, int threads) {
   const int64_t D = head.in, vocab = head.out;
   plan(head);
-  select(rows, targets);
+  select(rows, targets, dx.data && pull != 0.0f);
   if (dx.data) {
     for_row_blocks(rows, D, threads, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) std::fill_n(dx.data + row * dx.ld, D, 0.0f);
@@ -68,7 +68,7 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
     const auto [count, factor] = gather(head, first, x, targets, threads);
     linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
     const bool round = dx.data && rounds_activations(head.type);
-    sum += cross_entropy_rows(count, vocab, logits_, labels_.data(), scale, losses_.data(), threads, round);
+    sum += cross_entropy_rows(count, vocab, logits_, labels_.data(), scale, losses_.data(), threads, round, pull);
     if (!dx.data) continue;
     const Factor dlogits = round ? rounded_in_place(logits_) : Factor(logits_);
     linear_backward(dlogits, factor, count, head, dx_.data, dx_.ld, dhead, add || first > 0, nullptr, threads);

@@ -12,13 +12,13 @@ namespace deltanet::nn {
 // The product with the head and the softmax cross-entropy over the vocabulary, x [rows, D], head [vocab, D]:
 //   loss = sum over rows of log sum exp(x head^T) - (x head^T)[target]
 // Blocks of rows go through the vocabulary one after the other, so that only a block of logits exists at a time, and
-// rows without a target are left out of the products. The memory is kept between calls.
+// rows without a target are left out of the products, unless they are pulled. The memory is kept between calls.
 class VocabularyLoss {
  public:
-  // Sum of the losses. With dx (set; zero for rows without a target) and dhead (set, or added to) also `scale` times
-  // its gradients.
-  double operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale, Rows dx,
-                    float* dhead, bool add, int threads);
+  // Sum of the losses. With dx (set; zero for rows left out) and dhead (set, or added to) also `scale` times
+  // its gradients, and `pull` times the largest logit of each row added to this logit's gradient.
+  double operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale, float pull,
+                    Rows dx, float* dhead, bool add, int threads);
 
   // log p(target) of each row, and whether the target is the most probable token; 0 and false without a target.
   void log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob, bool* greedy,
@@ -30,7 +30,7 @@ class VocabularyLoss {
   int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
 
  private:
-  void select(int64_t rows, const int32_t* targets);
+  void select(int64_t rows, const int32_t* targets, bool all = false);
   struct Block {
     int64_t rows;
     Factor x;  // [rows, D]
@@ -42,7 +42,7 @@ class VocabularyLoss {
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
   Rows logits_, dx_;               // [block, vocab], [block, D]
   float* x_ = nullptr;             // a factor [block, D]
-  std::vector<int64_t> selected_;  // rows that have a target
+  std::vector<int64_t> selected_;  // rows that are not left out
   std::vector<int32_t> labels_;    // [block]
   std::vector<double> losses_;     // [block]
 };

@@ -86,7 +86,7 @@ double BatchModel::loss(std::span<const int32_t> ids, std::span<const int32_t> t
 }
 
 double BatchModel::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                                      std::span<const int64_t> offsets, float scale, const Gradients& to,
+                                      std::span<const int64_t> offsets, LossScale scale, const Gradients& to,
                                       const std::function<void(const GradientRange&)>& done) {
   if (parts() == 1) {
     return models_.front()->loss_and_gradients(ids, targets, offsets, scale, keep_, to, done);

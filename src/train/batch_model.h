@@ -31,7 +31,7 @@ class BatchModel {
   // As those of LanguageModel.
   double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
   double loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
-                            std::span<const int64_t> offsets, float scale, const Gradients& to,
+                            std::span<const int64_t> offsets, LossScale scale, const Gradients& to,
                             const std::function<void(const GradientRange&)>& done = {});
 
   int64_t parts() const { return static_cast<int64_t>(models_.size()); }  // of a batch; 1: it is not shared out

@@ -27,7 +27,7 @@ Learner::Learner(const Config& config, uint64_t seed, const AdamWOptions& option
 
 double Learner::accumulate(std::span<const int32_t> ids, std::span<const int32_t> targets,
                            std::span<const int64_t> offsets, float scale) {
-  return model_.loss_and_gradients(ids, targets, offsets, scale, Keep::kAll,
+  return model_.loss_and_gradients(ids, targets, offsets, {.target = scale}, Keep::kAll,
                                    {.matrices = dmatrices_.data(), .vectors = dvectors_.data(), .add = true});
 }
 

@@ -76,8 +76,7 @@ LossSum Optimizer::Impl::loss_and_gradients(std::span<const int32_t> ids, std::s
     shared = std::make_unique<BatchModel>(model.weights, threads, sequences, (rows + sequences - 1) / sequences, keep);
     shared_keep = keep;
   }
-  const double sum =
-      shared->loss_and_gradients(ids, targets, offsets, 1.0f / static_cast<float>(count), model.gradients());
+  const double sum = shared->loss_and_gradients(ids, targets, offsets, mean_of(count, rows), model.gradients());
   return {sum, count};
 }
 

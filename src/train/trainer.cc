@@ -133,15 +133,16 @@ double Trainer::accumulate_gradients(const BatchSource& data) {
   const int64_t end = shares[processes_.rank() + 1], first_sample = state_.step * config_.batch_size;
   const int64_t per_pass = config_.sequences_per_pass();
   batches_.clear();
-  double totals[2] = {0, 0};  // loss, targets
+  double totals[3] = {0, 0, 0};  // loss, targets, tokens
   for (int64_t begin = shares[processes_.rank()]; begin < end; begin += per_pass) {
     data.fill(first_sample + begin, std::min(per_pass, end - begin), batches_.emplace_back());
     totals[1] += static_cast<double>(count_targets(batches_.back()));
+    totals[2] += static_cast<double>(batches_.back().ids.size());
   }
-  processes_.sum(&totals[1], 1);
+  processes_.sum(&totals[1], 2);
   if (totals[1] == 0) throw Error("[train] data: a whole step has no token to predict");
 
-  const auto scale = static_cast<float>(1.0 / totals[1]);
+  const LossScale scale = mean_of(static_cast<int64_t>(totals[1]), static_cast<int64_t>(totals[2]));
   for (std::size_t i = 0; i < batches_.size(); ++i) {
     // Gradients travel as soon as the last pass has completed them, while the layers below are still at work.
     std::function<void(const GradientRange&)> send;
