@@ -1,8 +1,8 @@
 """Registers our models with transformers when it is imported, so that ``import deltanet`` imports neither it nor torch.
 
 A finder in sys.meta_path waits for the modules of transformers that hold the tables, and for those that our models
-need: these import each other, and registration waits until none is half done. The finder finds nothing itself: it lets
-Python find the module and runs one more function after the module's own code.
+need: these import each other, ours import them, and registration waits until none is half done. The finder finds
+nothing itself: it lets Python find the module and runs one more function after the module's own code.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ _CONFIGS = "transformers.models.auto.configuration_auto"
 _MODELS = "transformers.models.auto.modeling_auto"
 _NEEDED = ("transformers.generation.utils", "transformers.modeling_layers", "transformers.modeling_utils")
 
+# Our modules that import transformers, and what each defines last.
+_OURS = {"deltanet.models.configuration": "CONFIGS", "deltanet.models.modeling": "MODELS"}
+
 _running: set[str] = set()  # modules whose code is being executed; and "register", while that is
 
 
-def _register():
-    """Registers what can be, once nothing that it needs is half imported."""
-    if _running:
+def register():
+    """Registers what can be, once nothing that it needs is half imported. Our modules call it at their end."""
+    if _running or any(name in sys.modules and not hasattr(sys.modules[name], last) for name, last in _OURS.items()):
         return
     _running.add("register")
     try:
@@ -52,7 +55,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                     execute(module)
                 finally:
                     _running.discard(name)
-                _register()
+                register()
 
             spec.loader.exec_module = execute_and_register
         return spec
@@ -62,4 +65,4 @@ def install() -> None:
     """Registers now what is imported already, and the rest when it is."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
-        _register()
+        register()

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from deltanet import accelerate  # noqa: E402
+from torch_models import one_thread as one_thread  # noqa: E402
 
 SMALL = dict(
     vocab_size=64,
@@ -30,15 +31,6 @@ MOE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, share
 GATED = dict(linear_key_head_dim=16, linear_value_head_dim=24, linear_num_key_heads=2, linear_num_value_heads=4)
 MIXED = ["linear_attention", "full_attention", "linear_attention"]
 LATENT = dict(kv_lora_rank=16, q_lora_rank=None, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These models are so small that more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

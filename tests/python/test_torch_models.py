@@ -1,46 +1,20 @@
 """deltanet.layers and deltanet.models: upstream's checkpoints, logits and gradients; padding, caches, the Trainer."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import deltanet
-from conftest import normwise_error, read_safetensors
+from conftest import read_safetensors
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from deltanet import layers, models  # noqa: E402
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "models"
-NAMES = sorted(path.name for path in GOLDEN.iterdir())
-KINDS = ("pgdn_grouped_gated", "pkda_grouped", "delta_net_gated")  # one of each kind of cache and gate
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These models are so small that more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def load(name):
-    return transformers.AutoModelForCausalLM.from_pretrained(GOLDEN / name).eval()
-
-
-def tensor(array):
-    return torch.tensor(np.asarray(array))
-
-
-def error(actual, expected):
-    if isinstance(expected, torch.Tensor):
-        expected = expected.detach().numpy()
-    return normwise_error(actual.detach().numpy(), expected)
+from torch_models import GOLDEN, KINDS, NAMES, error, gradients, hybrid, load, padded  # noqa: E402
+from torch_models import random_ids, small_config, tensor  # noqa: E402
+from torch_models import one_thread as one_thread  # noqa: E402
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -55,16 +29,7 @@ def model(request):
 
 @pytest.fixture
 def ids(model):
-    return tensor(np.random.default_rng(0).integers(3, model.config.vocab_size, (3, 41)))
-
-
-def padded(ids, lengths, side):
-    """ids with some tokens of each row masked out, and the mask; the padding is a token that would be noticed."""
-    T = ids.shape[1]
-    columns = torch.arange(T).expand_as(ids)
-    lengths = torch.tensor(lengths)[:, None]
-    mask = (columns >= T - lengths if side == "left" else columns < lengths).long()
-    return torch.where(mask == 1, ids, 2), mask
+    return random_ids(model, 3, 41)
 
 
 # ---- upstream's numbers
@@ -130,51 +95,10 @@ def test_padding_changes_no_gradient(model, ids):
     batch, mask = padded(ids, [41, 5, 30], "left")
 
     def gradient(parts, **options):
-        model.zero_grad()
-        sum(model(part, use_cache=False, **options).logits.square().sum() for part in parts).backward()
-        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+        return gradients(model, sum(model(part, **options).logits.square().sum() for part in parts))
 
     alone = gradient([ids[:1], ids[1:2, -5:], ids[2:, -30:]])
     assert error(gradient([batch], attention_mask=mask), alone) <= 1e-5
-
-
-@torch.no_grad()
-def test_packed_sequences_are_apart(model, ids):
-    packed = model(ids[:2].reshape(1, -1), cu_seqlens=torch.tensor([0, 41, 82])).logits
-    assert error(packed.view(2, 41, -1), model(ids[:2]).logits) <= 1e-5
-
-
-@pytest.mark.parametrize(
-    "options", [dict(do_sample=False), dict(num_beams=3, do_sample=False)], ids=["greedy", "beams"]
-)
-def test_generate_ignores_left_padding(model, ids, options):
-    lengths = [41, 5, 30]
-    batch, mask = padded(ids, lengths, "left")
-    options = dict(options, max_new_tokens=6, pad_token_id=0, eos_token_id=None)
-    together = model.generate(batch, attention_mask=mask, **options)
-    for n, length in enumerate(lengths):
-        alone = model.generate(ids[n : n + 1, -length:], **options)
-        assert torch.equal(together[n, 41:], alone[0, length:])
-
-
-def test_beams_take_their_states_along(model, ids):
-    options = dict(num_beams=4, do_sample=False, max_new_tokens=8, pad_token_id=0, eos_token_id=None)
-    cached, recomputed = (model.generate(ids, use_cache=use_cache, **options) for use_cache in (True, False))
-    assert torch.equal(cached, recomputed)
-
-
-@torch.no_grad()
-def test_generate_reads_each_token_once(model, ids):
-    counts = []
-    hook = model.model.embeddings.register_forward_hook(lambda _, args, __: counts.append(args[0].shape[1]))
-    model.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0, eos_token_id=None)
-    hook.remove()
-    assert counts == [41, 1, 1, 1]
-
-
-def test_a_mask_of_another_shape_is_refused(model, ids):
-    with pytest.raises(ValueError, match="attention_mask: given shape"):
-        model(ids, attention_mask=torch.ones(3, 7))
 
 
 # ---- files and names
@@ -203,15 +127,7 @@ def test_what_a_checkpoint_lacks_is_initialised_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("window", [None, 7])
 def test_hybrid_attention_is_the_engines(tmp_path, window):
-    attn = dict(layers=[1], num_heads=4, num_kv_heads=2, qkv_bias=True, window_size=window)
-    config = models.PrecondGatedDeltaNetConfig(
-        hidden_size=64, num_heads=2, head_dim=16, num_hidden_layers=2, vocab_size=64, intermediate_size=64, attn=attn
-    )
-    torch.manual_seed(0)
-    model = models.PrecondGatedDeltaNetForCausalLM(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    model = hybrid(window_size=window)
     model.save_pretrained(tmp_path)
     ids = np.random.default_rng(0).integers(0, 64, (2, 40))
     expected = deltanet.Model(tmp_path).logits(ids)
@@ -228,10 +144,8 @@ def test_hybrid_attention_is_the_engines(tmp_path, window):
 @pytest.mark.parametrize("config", models.configuration.CONFIGS, ids=lambda config: config.model_type)
 def test_initial_values(config):
     torch.manual_seed(0)
-    sizes = dict(hidden_size=64, num_heads=2, num_hidden_layers=1, vocab_size=64, initializer_range=0.03)
-    if config.model_type != "delta_net":
-        sizes["head_dim"] = 32
-    model = transformers.AutoModelForCausalLM.from_config(config(**sizes))
+    sizes = dict(num_hidden_layers=1, initializer_range=0.03)
+    model = transformers.AutoModelForCausalLM.from_config(small_config(config.model_type, **sizes))
     assert model.model.layers[0].attn.q_proj.weight.std().item() == pytest.approx(0.03, rel=0.1)
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
     values = dict(model.named_parameters())
@@ -241,20 +155,6 @@ def test_initial_values(config):
         if "dt_bias" in name:
             dt = torch.nn.functional.softplus(values[name])
             assert 0.0009 < dt.min() and dt.max() < 0.11
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(hidden_act="relu"), "hidden_act"),
-        (dict(lower_bound=-5.0), "lower_bound"),
-        (dict(attn={"layers": [7], "num_heads": 2}), "attn.layers"),
-        (dict(attn={"num_heads": 2}), "attn"),
-    ],
-)
-def test_configs_refuse_what_is_not_there(options, message):
-    with pytest.raises(ValueError, match=message):
-        models.KDAConfig(num_hidden_layers=2, **options)
 
 
 @pytest.mark.parametrize(
@@ -271,21 +171,6 @@ def test_configs_refuse_what_is_not_there(options, message):
 def test_layers_refuse_what_does_not_fit(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-# The ways into transformers differ in which of its modules is half imported when the tables are ready.
-@pytest.mark.parametrize("entry", ["transformers.models.auto.modeling_auto", "transformers.modeling_layers"])
-def test_import_is_light_and_registers_later(entry):
-    code = f"""
-import importlib, sys, warnings, deltanet
-assert not {{"torch", "transformers"}} & sys.modules.keys()
-warnings.simplefilter("error", RuntimeWarning)
-importlib.import_module({entry!r})
-from transformers import AutoConfig, AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained({str(GOLDEN / "pdn_untied")!r})
-assert type(model).__name__ == "PrecondDeltaNetForCausalLM"
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # ---- training

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .cache import RecurrentCache
-from .packing import pack, unpack
+from .cache import RecurrentCache, states_of
+from .packing import pack, refuse_unknown, unpack
 
 
 class Attention(nn.Module):
@@ -48,23 +48,29 @@ class Attention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         past_key_values: RecurrentCache | None = None,
         use_cache: bool = False,
+        output_attentions: bool | None = False,
         cu_seqlens: torch.Tensor | None = None,
-        **_,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **others,
     ):
         """As DeltaMixer.forward."""
+        refuse_unknown(f"{type(self).__name__}.forward", {"output_attentions": output_attentions, **others})
         B, T = hidden_states.shape[:2]
-        places = None
-        if cu_seqlens is None:
-            hidden_states, cu_seqlens, places = pack(hidden_states, attention_mask)
-        states = past_key_values.get(self.layer_idx) if past_key_values is not None else {}
+        hidden_states, cu_seqlens, places = pack(
+            hidden_states, attention_mask, cu_seqlens, cu_seq_lens_q, seq_idx, position_ids
+        )
+        count = B if cu_seqlens is None else len(cu_seqlens) - 1
+        states = states_of(self, past_key_values, count)
 
         def heads(projection):
             tokens = projection(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B,heads,T,D]
             return tokens.split(1) if cu_seqlens is None else tokens.split(cu_seqlens.diff().tolist(), dim=2)
 
-        sequences = list(zip(heads(self.q_proj), heads(self.k_proj), heads(self.v_proj)))
-        kept = states.get("attention", [None] * len(sequences))
-        results = [self._attend(*sequence, past) for sequence, past in zip(sequences, kept)]
+        kept = states.get("attention", [None] * count)
+        sequences = zip(heads(self.q_proj), heads(self.k_proj), heads(self.v_proj), kept)
+        results = [self._attend(*sequence) for sequence in sequences]
         if use_cache and past_key_values is not None:
             past_key_values[self.layer_idx] = {"attention": [state for _, state in results]}
         o = torch.cat([o for o, _ in results], dim=0 if cu_seqlens is None else 2)

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from .. import ops
-from .cache import RecurrentCache
+from .cache import RecurrentCache, states_of
 from .modules import GatedRMSNorm, RMSNorm, ShortConvolution, initialize
-from .packing import pack, unpack
+from .packing import pack, refuse_unknown, unpack
 
 
 @dataclass(frozen=True)
@@ -151,18 +151,24 @@ class DeltaMixer(nn.Module):
         attention_mask: torch.Tensor | None = None,
         past_key_values: RecurrentCache | None = None,
         use_cache: bool = False,
+        output_attentions: bool | None = False,
         cu_seqlens: torch.Tensor | None = None,
-        **_,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **others,
     ):
         """[B,T,D] to [B,T,D]; returns (result, None, past_key_values) as upstream's layers do.
 
-        attention_mask [B,T] has zeros for padding, on any side; cu_seqlens packs sequences into B = 1 instead.
+        attention_mask [B,T] has zeros for padding, on any side. cu_seqlens [N+1] packs sequences into rows, or another
+        of transformers' names for their boundaries does: see packing.pack. There are no attention weights to return.
         """
+        refuse_unknown(f"{type(self).__name__}.forward", {"output_attentions": output_attentions, **others})
         B, T = hidden_states.shape[:2]
-        places = None
-        if cu_seqlens is None:
-            hidden_states, cu_seqlens, places = pack(hidden_states, attention_mask)
-        states = past_key_values.get(self.layer_idx) if past_key_values is not None else {}
+        hidden_states, cu_seqlens, places = pack(
+            hidden_states, attention_mask, cu_seqlens, cu_seq_lens_q, seq_idx, position_ids
+        )
+        states = states_of(self, past_key_values, B if cu_seqlens is None else len(cu_seqlens) - 1)
         keep = bool(use_cache) and past_key_values is not None
 
         q, k, v, conv_states = self._convolved(hidden_states, states, keep, cu_seqlens)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from transformers import PretrainedConfig
+
+from .. import _transformers_hook
 
 # Fields of upstream that would change the result and that these models do not have: what they must be.
 _UNSUPPORTED = {
@@ -11,13 +15,12 @@ _UNSUPPORTED = {
     "qk_norm": ("l2",),
     "use_beta": (True,),
     "use_output_norm": (True,),
-    "use_l2warp": (False,),
     "safe_gate": (False,),
     "conv_bias": (False,),
     "lower_bound": (None,),
     "attnres_block_size": (None,),
 }
-_ATTENTION_DEFAULTS = {"num_kv_heads": None, "qkv_bias": False, "window_size": None, "rope_theta": 10000.0}
+_ATTENTION_DEFAULTS = {"qkv_bias": False, "window_size": None, "rope_theta": 10000.0}
 
 _COMMON = dict(
     attn_mode="chunk",
@@ -39,6 +42,14 @@ _COMMON = dict(
     fuse_cross_entropy=True,
     use_l2warp=False,
     vocab_size=32000,
+    attnres_block_size=None,
+)
+# Upstream's constructors take their arguments in this order, each those it has.
+_ORDER = (
+    *("attn_mode", "hidden_size", "expand_k", "expand_v", "use_gate", "use_short_conv", "allow_neg_eigval"),
+    *("safe_gate", "lower_bound", "conv_size", "use_beta", "use_output_norm", "head_dim", "num_heads", "num_v_heads"),
+    *("qk_norm", "qk_activation", "max_position_embeddings", "hidden_ratio", "intermediate_size", "hidden_act"),
+    *("num_hidden_layers", "norm_eps", "attn", "use_cache"),
 )
 _HEADS_OF_256 = dict(
     expand_v=2.0,
@@ -62,15 +73,19 @@ class DeltaConfig(PretrainedConfig):
     keys_to_ignore_at_inference = ["past_key_values"]
     fields = {}
 
-    def __init__(self, bos_token_id=1, eos_token_id=2, pad_token_id=None, tie_word_embeddings=False, **options):
-        for name, default in {**_COMMON, **self.fields}.items():
+    def __init__(
+        self, *values, bos_token_id=1, eos_token_id=2, pad_token_id=None, tie_word_embeddings=False, **options
+    ):
+        fields = {**_COMMON, **self.fields}
+        order = [name for name in _ORDER if name in fields]
+        if len(values) > len(order):
+            raise TypeError(f"{type(self).__name__}: given {len(values)} values; expected names from use_cache on")
+        for name, value in zip(order, values):
+            if name in options:
+                raise TypeError(f"{type(self).__name__}: given {name} twice")
+            options[name] = value
+        for name, default in fields.items():
             setattr(self, name, options.pop(name, default))
-        for name, accepted in _UNSUPPORTED.items():
-            value = options.get(name, getattr(self, name, accepted[0]))
-            if value not in accepted:
-                expected = " or ".join(map(repr, accepted))
-                raise ValueError(f"{name}: given {value!r}; expected {expected}, all that {self.model_type} has")
-        self.attn = _checked_attention(self.attn, self.num_hidden_layers)
         super().__init__(
             bos_token_id=bos_token_id,
             eos_token_id=eos_token_id,
@@ -78,6 +93,16 @@ class DeltaConfig(PretrainedConfig):
             tie_word_embeddings=tie_word_embeddings,
             **options,
         )
+
+    def __setattr__(self, name, value):
+        """Fields are checked whenever they are set: from_pretrained sets those that it is given after construction."""
+        accepted = _UNSUPPORTED.get(name)
+        if accepted is not None and value not in accepted:
+            expected = " or ".join(map(repr, accepted))
+            raise ValueError(f"{name}: given {value!r}; expected {expected}, all that {self.model_type} has")
+        if name == "attn":
+            value = _checked_attention(value, self.num_hidden_layers)
+        super().__setattr__(name, value)
 
     def attention_of(self, layer_idx: int) -> dict | None:
         """The options of layer layer_idx if it is softmax attention."""
@@ -89,14 +114,44 @@ def _checked_attention(attn, num_hidden_layers):
     """`attn`: None, or a dict or a list of dicts that say which layers are softmax attention, and of which form."""
     if attn is None:
         return None
-    if isinstance(attn, (list, tuple)):
-        return [_checked_attention(group, num_hidden_layers) for group in attn]
-    if not isinstance(attn, dict) or not {"layers", "num_heads"} <= attn.keys():
-        raise ValueError(f"attn: given {attn!r}; expected a dict with layers and num_heads")
-    for layer in attn["layers"]:
-        if not 0 <= layer < num_hidden_layers:
-            raise ValueError(f"attn.layers: given {layer}; expected layers from 0 to {num_hidden_layers - 1}")
-    return {**_ATTENTION_DEFAULTS, "num_kv_heads": attn["num_heads"], **attn}
+    if not isinstance(attn, (dict, list, tuple)):
+        raise ValueError(f"attn: given {attn!r}; expected a dict with layers and num_heads, or a list of them")
+    groups = [_checked_group(group, num_hidden_layers) for group in ([attn] if isinstance(attn, dict) else attn)]
+    named = [layer for group in groups for layer in group["layers"]]
+    for layer in named:
+        if named.count(layer) > 1:
+            raise ValueError(f"attn.layers: given layer {layer} twice; expected each layer at most once")
+    return groups[0] if isinstance(attn, dict) else groups
+
+
+def _checked_group(group, num_hidden_layers):
+    """A copy with every field that upstream's has."""
+    if not isinstance(group, dict) or not {"layers", "num_heads"} <= group.keys():
+        raise ValueError(f"attn: given {group!r}; expected a dict with layers and num_heads")
+    group = {**_ATTENTION_DEFAULTS, **group}
+    if group.get("num_kv_heads") is None:
+        group["num_kv_heads"] = group["num_heads"]
+    theta, window = group["rope_theta"], group["window_size"]
+    is_number = isinstance(theta, (int, float)) and not isinstance(theta, bool)
+    for name, good, expected in (
+        ("layers", isinstance(group["layers"], (list, tuple)), "a list of layers"),
+        ("num_heads", _is_integer(group["num_heads"], 1), "a positive integer"),
+        ("num_kv_heads", _is_integer(group["num_kv_heads"], 1), "a positive integer"),
+        ("qkv_bias", isinstance(group["qkv_bias"], bool), "True or False"),
+        ("window_size", window is None or _is_integer(window, 1), "a positive integer or None"),
+        ("rope_theta", is_number and 0 < theta <= sys.float_info.max, "a positive number"),
+    ):
+        if not good:
+            raise ValueError(f"attn.{name}: given {group[name]!r}; expected {expected}")
+    for layer in group["layers"]:
+        if not _is_integer(layer, 0) or layer >= num_hidden_layers:
+            raise ValueError(f"attn.layers: given {layer!r}; expected layers from 0 to {num_hidden_layers - 1}")
+    group["layers"] = list(group["layers"])
+    return group
+
+
+def _is_integer(value, least):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 class DeltaNetConfig(DeltaConfig):
@@ -152,3 +207,5 @@ CONFIGS = (
     PrecondGatedDeltaNetConfig,
     PrecondKDAConfig,
 )
+
+_transformers_hook.register()

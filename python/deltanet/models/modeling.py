@@ -8,10 +8,12 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-from .. import layers
+from .. import _transformers_hook, layers
+from ..layers.cache import check_cache
 from ..layers.modules import initialize, mlp_width
-from ..layers.packing import pack, unpack
+from ..layers.packing import pack, refuse_unknown, unpack
 from . import configuration
+from .l2warp import l2_warp
 
 _MIXERS = {
     "delta_net": layers.DeltaNet,
@@ -27,6 +29,7 @@ _MIXER_FIELDS = (
     *("conv_size", "allow_neg_eigval", "norm_eps", "output_gate_activation", "squash_x", "squash_eps"),
     *("log_atk_scale_init", "a_log_init_lower"),
 )
+_LOSS_OPTIONS = ("num_items_in_batch", "ignore_index", "shift_labels")
 
 
 def _make_mixer(config, layer_idx):
@@ -92,13 +95,20 @@ class DeltaModel(DeltaPreTrainedModel):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        output_attentions: bool | None = None,
         cu_seqlens: torch.Tensor | None = None,
-        **_,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **others,
     ):
-        """input_ids [B,T]; attention_mask [B,T], zero for padding on any side; cu_seqlens packs sequences into B = 1.
+        """input_ids [B,T]; attention_mask [B,T], zero for padding on any side.
 
-        Padding tokens are left out of everything; their outputs are zero.
+        Sequences that are packed into a row are kept apart where one of these says so: cu_seqlens or cu_seq_lens_q
+        [N+1], offsets; seq_idx [B,T], a number for each sequence; position_ids [B,T] that start again. Positions have
+        no other effect. Padding tokens are left out of everything; their outputs are zero.
         """
+        refuse_unknown(f"{type(self).__name__}.forward", {"output_attentions": output_attentions, **others})
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("input_ids: expected either input_ids or inputs_embeds")
         hidden_states = self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
@@ -109,9 +119,11 @@ class DeltaModel(DeltaPreTrainedModel):
             use_cache = self.config.use_cache and not self.training
         if use_cache and past_key_values is None:
             past_key_values = layers.RecurrentCache()
-        places = None
-        if cu_seqlens is None:
-            hidden_states, cu_seqlens, places = pack(hidden_states, attention_mask)
+        if past_key_values is not None:
+            check_cache(past_key_values)
+        hidden_states, cu_seqlens, places = pack(
+            hidden_states, attention_mask, cu_seqlens, cu_seq_lens_q, seq_idx, position_ids
+        )
 
         all_hidden_states = []
         for block in self.layers:
@@ -137,6 +149,7 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
     """The language model: DeltaModel and a head, tied to the embeddings where the config says so."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.weight"}
+    accepts_loss_kwargs = True  # num_items_in_batch
 
     def __init__(self, config):
         super().__init__(config)
@@ -161,20 +174,38 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
         return False  # forward makes a RecurrentCache
 
     def prepare_inputs_for_generation(
-        self, input_ids, past_key_values=None, attention_mask=None, inputs_embeds=None, use_cache=True, **options
+        self,
+        input_ids,
+        next_sequence_length=None,
+        past_key_values=None,
+        attention_mask=None,
+        inputs_embeds=None,
+        is_first_iteration=None,
+        use_cache=True,
+        **options,
     ):
-        """Only the tokens that the cache has not seen."""
-        seen = past_key_values.seen_tokens if past_key_values is not None else 0
-        inputs = {"attention_mask": attention_mask, "past_key_values": past_key_values, "use_cache": use_cache}
-        if inputs_embeds is not None and seen == 0:
-            inputs["inputs_embeds"] = inputs_embeds
+        """Only the tokens that the cache has not seen: the last next_sequence_length, where transformers says so."""
+        for name in ("cu_seq_lens_q", "seq_idx"):
+            if options.get(name) is not None:
+                raise ValueError(f"{name}: given to generate; expected a batch with padding, which has a next token")
+        seen = past_key_values.get_seq_length() if past_key_values is not None else 0
+        from_embeds = inputs_embeds is not None and (seen == 0 if is_first_iteration is None else is_first_iteration)
+        if from_embeds:
+            name, tokens, unseen = "inputs_embeds", inputs_embeds, inputs_embeds.shape[1] - seen
         else:
-            # A prompt given as embeddings is not in input_ids.
+            # A prompt given as embeddings is not in input_ids. Nor are virtual tokens, which adapters put in front of a
+            # prompt: the cache has then seen more than there is, but never the last token.
             prompt = inputs_embeds.shape[1] if inputs_embeds is not None else 0
-            inputs["input_ids"] = input_ids[:, max(seen - prompt, 0) :].contiguous()
+            name, tokens, unseen = "input_ids", input_ids, max(prompt + input_ids.shape[1] - seen, 1)
+        if next_sequence_length is None:  # with is_first_iteration, which came with it: everything
+            next_sequence_length = tokens.shape[1] if is_first_iteration is not None else min(unseen, tokens.shape[1])
+        tokens = tokens[:, tokens.shape[1] - next_sequence_length :].contiguous()
+        inputs = {name: tokens, "attention_mask": attention_mask, "past_key_values": past_key_values}
+        if options.get("position_ids") is not None:
+            inputs["position_ids"] = options["position_ids"][:, -tokens.shape[1] :]
         if "logits_to_keep" in options:
             inputs["logits_to_keep"] = options["logits_to_keep"]
-        return inputs
+        return {**inputs, "use_cache": use_cache}
 
     def forward(
         self,
@@ -186,12 +217,20 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        logits_to_keep: int | torch.Tensor = 0,
+        logits_to_keep: int | torch.Tensor | None = 0,
+        output_attentions: bool | None = None,
         cu_seqlens: torch.Tensor | None = None,
-        **loss_options,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        seq_idx: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **others,
     ):
         """As DeltaModel. labels [B,T] are the input ids, -100 where a token does not count; logits_to_keep: how many
-        of the last tokens get logits, 0 for all."""
+        of the last tokens get logits, 0 for all. As transformers' loss does, this takes num_items_in_batch, by which
+        the sum of the losses is divided instead of their number; ignore_index; shift_labels, the tokens that follow.
+        """
+        # Not in the signature: the Trainer would take all of labels' names there for columns that a batch must have.
+        loss_options = {name: others.pop(name) for name in _LOSS_OPTIONS if others.get(name) is not None}
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -199,13 +238,20 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
             past_key_values=past_key_values,
             use_cache=use_cache,
             output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
             cu_seqlens=cu_seqlens,
+            cu_seq_lens_q=cu_seq_lens_q,
+            seq_idx=seq_idx,
+            position_ids=position_ids,
+            **others,
         )
-        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        kept = slice(-(logits_to_keep or 0), None) if not torch.is_tensor(logits_to_keep) else logits_to_keep
         logits = self.lm_head(outputs.last_hidden_state[:, kept])
         loss = None
-        if labels is not None:
+        if labels is not None or "shift_labels" in loss_options:
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **loss_options)
+            if self.config.use_l2warp:
+                loss = l2_warp(loss, logits, loss_options.get("num_items_in_batch"))
         result = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states
         )
@@ -235,3 +281,5 @@ MODELS = (
     (PrecondGatedDeltaNetModel, PrecondGatedDeltaNetForCausalLM),
     (PrecondKDAModel, PrecondKDAForCausalLM),
 )
+
+_transformers_hook.register()
