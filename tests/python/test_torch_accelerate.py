@@ -225,6 +225,47 @@ def test_other_models_are_refused():
         deltanet.accelerate_transformers(SimpleNamespace())
 
 
+def convolved(x, weight, bias):
+    """The causal convolution of one sequence, [1,C,T]."""
+    x = torch.nn.functional.pad(x, (weight.shape[-1] - 1, 0))
+    return torch.nn.functional.conv1d(x, weight[:, None], bias, groups=len(weight))
+
+
+@pytest.mark.parametrize("how", ["cu_seq_lens_q", "seq_idx"])
+@pytest.mark.parametrize("activation", [None, "silu", "gelu"])
+@pytest.mark.parametrize("name", ["hidden_states", "x"])
+def test_convolution_of_packed_sequences(how, activation, name):
+    from deltanet._transformers_functions import causal_conv1d_fn
+
+    x, weight, bias = torch.randn(1, 5, 20), torch.randn(5, 4), torch.randn(5)
+    if how == "seq_idx":
+        apart = torch.tensor([[7] * 6 + [2] + [7] * 13], dtype=torch.int32)
+    else:
+        apart = torch.tensor([0, 6, 7, 20], dtype=torch.int32)
+    actual = causal_conv1d_fn(**{name: x}, weight=weight, bias=bias, activation=activation, **{how: apart})
+    expected = torch.cat([convolved(part, weight, bias) for part in x.split([6, 1, 13], dim=-1)], dim=-1)
+    act = {None: lambda y: y, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu}[activation]
+    torch.testing.assert_close(actual, act(expected))
+
+
+def test_convolution_of_packed_sequences_behind_a_cache():
+    """transformers puts what the cache holds in front of the tokens, where the offsets do not count it: it belongs to
+    the first sequence, and what follows from it alone is cut off afterwards."""
+    from deltanet._transformers_functions import causal_conv1d_fn
+
+    x, weight = torch.randn(1, 5, 3 + 20), torch.randn(5, 4)
+    actual = causal_conv1d_fn(x, weight, cu_seq_lens_q=torch.tensor([0, 6, 7, 20], dtype=torch.int32))
+    expected = torch.cat([convolved(part, weight, None) for part in x.split([3 + 6, 1, 13], dim=-1)], dim=-1)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_seq_idx_of_a_batch_is_refused():
+    from deltanet._transformers_functions import causal_conv1d_fn
+
+    with pytest.raises(ValueError, match="seq_idx: given a batch of 2; expected packed sequences in a batch of 1"):
+        causal_conv1d_fn(torch.randn(2, 5, 4), torch.randn(5, 4), seq_idx=torch.zeros(2, 4, dtype=torch.int32))
+
+
 @pytest.mark.parametrize("width, kept, tokens", [(4, 4, 1), (4, 7, 1), (4, 2, 1), (4, 1, 1), (4, 4, 3)])
 def test_convolution_of_a_step(width, kept, tokens):
     """Caches usually keep as many inputs as the convolution is wide; some keep more, or have not seen as many."""

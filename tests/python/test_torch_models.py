@@ -173,6 +173,41 @@ def test_layers_refuse_what_does_not_fit(make, message):
         make()
 
 
+def test_attributes_have_upstreams_names():
+    layer = layers.GatedDeltaNet(64, expand_v=1.5, head_dim=16, num_heads=2, num_v_heads=4)
+    assert (layer.key_dim, layer.value_dim, layer.output_gate_activation) == (32, 96, "swish")
+    assert layers.DeltaNet(hidden_size=100, expand_k=0.58, expand_v=0.5, num_heads=1).key_dim == 58  # 57.999...
+    model = load("pgdn")
+    assert model.get_decoder() is model.model and model.get_input_embeddings() is model.model.embeddings
+
+
+@torch.no_grad()
+def test_results_are_what_is_asked_for(checkpoint):
+    model, fixture = checkpoint
+    ids = tensor(fixture["input_ids"])
+    whole = model(ids, labels=ids, output_hidden_states=True)
+    assert len(whole.hidden_states) == model.config.num_hidden_layers + 1
+    assert torch.equal(whole.hidden_states[0], model.model.embeddings(ids))
+    assert torch.equal(model.lm_head(whole.hidden_states[-1]), whole.logits)
+    base = model.model(ids, use_cache=False)
+    assert torch.equal(base.last_hidden_state, whole.hidden_states[-1])
+    assert base.past_key_values is None and base.hidden_states is None
+    for keep in (0, None, 3, torch.tensor([1, 4])):
+        kept = keep if torch.is_tensor(keep) else slice(-(keep or 0), None)
+        torch.testing.assert_close(model(ids, logits_to_keep=keep).logits, whole.logits[:, kept])
+    shifted = torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], -100)], dim=1)
+    assert model(ids, shift_labels=shifted).loss == whole.loss
+    assert model(ids, labels=ids, ignore_index=int(ids[0, 1])).loss != whole.loss
+    loss, logits = model(ids, labels=ids, use_cache=False, return_dict=False)
+    assert loss == whole.loss and torch.equal(logits, whole.logits)
+    model.config.return_dict = False
+    try:
+        assert type(model(ids)) is type(model.model(ids)) is tuple
+        assert not isinstance(model(ids, return_dict=True), tuple)
+    finally:
+        model.config.return_dict = True
+
+
 # ---- training
 
 

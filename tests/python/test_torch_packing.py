@@ -183,6 +183,34 @@ def test_the_trainer_packs(options, monkeypatch):
 # ---- padding
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_row_of_padding_only(model, side):
+    batch, mask = padded(random_ids(model, 3, 21), [21, 0, 8], side)
+    logits = model(batch, attention_mask=mask).logits
+    kept = slice(-8, None) if side == "left" else slice(8)
+    assert not logits[1].any()
+    assert error(logits[:1], model(batch[:1]).logits) <= 1e-5
+    assert error(logits[2:, kept], model(batch[2:, kept]).logits) <= 1e-5
+    assert not model(batch[1:2], attention_mask=mask[1:2]).logits.any()
+
+
+@torch.no_grad()
+def test_left_padding_may_be_read_in_pieces(model):
+    """The first pieces have rows of padding only, whose states stay what they are: none."""
+    lengths = [21, 2, 8]
+    batch, mask = padded(random_ids(model, 3, 21), lengths, "left")
+    cache, begin, pieces = layers.RecurrentCache(), 0, []
+    for size in (5, 9, 1, 5, 1):
+        piece, begin = batch[:, begin : begin + size], begin + size
+        options = dict(attention_mask=mask[:, :begin], past_key_values=cache, use_cache=True)
+        pieces.append(model(piece, **options).logits)
+    logits = torch.cat(pieces, dim=1)
+    for n, length in enumerate(lengths):
+        assert error(logits[n, -length:], model(batch[n : n + 1, -length:]).logits[0]) <= 1e-5
+        assert not logits[n, :-length].any() or length == 21
+
+
 def test_labels_of_left_padding_count():
     """As in transformers: padding changes no logits of tokens, but whoever wants no loss from it says -100."""
     model = load("pgdn")

@@ -97,7 +97,7 @@ class DeltaMixer(nn.Module):
         def low_rank(out, bias):
             return nn.Sequential(linear(head_v_dim), linear(out, bias, head_v_dim))
 
-        key_width, value_width = num_heads * head_dim, num_v_heads * head_v_dim
+        self.key_dim, self.value_dim = key_width, value_width = num_heads * head_dim, num_v_heads * head_v_dim
         atk_heads = num_v_heads if self.row.repeats_keys else num_heads
         self.q_proj, self.k_proj, self.v_proj = linear(key_width), linear(key_width), linear(value_width)
         self.b_proj = linear(num_heads if self.row.repeats_keys else num_v_heads)

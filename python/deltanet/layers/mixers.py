@@ -42,6 +42,7 @@ class _OptionalGateMixer(_HeadDimMixer):
     ):
         options["output_gate"] = output_gate_activation if use_gate else None
         super().__init__(hidden_size, expand_v, head_dim, num_heads, **options)
+        self.output_gate_activation = output_gate_activation
 
 
 class _LowRankGateMixer(_HeadDimMixer):

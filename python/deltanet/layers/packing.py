@@ -56,8 +56,10 @@ def pack(
         offsets = _starts(_of_tokens("seq_idx", seq_idx, B, T), kept, torch.ne)
     elif position_ids is not None:
         offsets = _starts(_of_tokens("position_ids", position_ids, B, T), kept, _goes_back)
+    if kept is None and offsets is None:
+        return hidden_states, None, None
     if kept is None:
-        return (hidden_states if offsets is None else hidden_states.reshape(1, B * T, -1)), offsets, None
+        return hidden_states.reshape(1, B * T, hidden_states.shape[-1]), offsets, None
     if offsets is None:
         offsets = torch.arange(0, B * T + 1, T)
     places = kept.flatten().nonzero().flatten()
@@ -68,7 +70,7 @@ def pack(
 def unpack(hidden_states: torch.Tensor, places: torch.Tensor | None, batch: int, tokens: int) -> torch.Tensor:
     """The inverse of pack; padding becomes zeros."""
     if places is None:
-        return hidden_states.view(batch, tokens, -1)
+        return hidden_states.view(batch, tokens, hidden_states.shape[-1])
     padded = hidden_states.new_zeros(batch * tokens, hidden_states.shape[-1])
     return padded.index_copy(0, places, hidden_states.squeeze(0)).view(batch, tokens, -1)
 

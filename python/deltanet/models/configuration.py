@@ -11,6 +11,7 @@ from .. import _transformers_hook
 # Fields of upstream that would change the result and that these models do not have: what they must be.
 _UNSUPPORTED = {
     "hidden_act": ("swish", "silu"),
+    "output_gate_activation": ("swish", "silu", "sigmoid"),
     "qk_activation": ("silu",),
     "qk_norm": ("l2",),
     "use_beta": (True,),

@@ -32,6 +32,10 @@ _MIXER_FIELDS = (
 _LOSS_OPTIONS = ("num_items_in_batch", "ignore_index", "shift_labels")
 
 
+def _wants_dict(config, return_dict):
+    return config.return_dict if return_dict is None else return_dict
+
+
 def _make_mixer(config, layer_idx):
     attention = config.attention_of(layer_idx)
     if attention is not None:
@@ -142,7 +146,7 @@ class DeltaModel(DeltaPreTrainedModel):
             past_key_values=past_key_values if use_cache else None,
             hidden_states=tuple(unpack(h, places, B, T) for h in all_hidden_states) if wants_all else None,
         )
-        return outputs if return_dict is not False else outputs.to_tuple()
+        return outputs if _wants_dict(self.config, return_dict) else outputs.to_tuple()
 
 
 class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
@@ -243,6 +247,7 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
             cu_seq_lens_q=cu_seq_lens_q,
             seq_idx=seq_idx,
             position_ids=position_ids,
+            return_dict=True,
             **others,
         )
         kept = slice(-(logits_to_keep or 0), None) if not torch.is_tensor(logits_to_keep) else logits_to_keep
@@ -255,7 +260,7 @@ class DeltaForCausalLM(DeltaPreTrainedModel, GenerationMixin):
         result = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=outputs.past_key_values, hidden_states=outputs.hidden_states
         )
-        return result if return_dict is not False else result.to_tuple()
+        return result if _wants_dict(self.config, return_dict) else result.to_tuple()
 
 
 def _models_of(name, config_class):
