@@ -116,6 +116,46 @@ TEST(Checkpoint, ReproducesTheDirectoryOfTransformers) {
   EXPECT_EQ(directory.names().size(), static_cast<size_t>(files));
 }
 
+TEST(Checkpoint, AFileThatBecomesShorterIsAnError) {
+  const TemporaryDirectory directory;
+  const std::vector<float> values(100'000, 1.0f);
+  const StoredTensor tensor{"a", DType::kF32, {100'000}, reinterpret_cast<const std::byte*>(values.data()), 400'000};
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    write_checkpoint(directory.path(), {{tensor}}, {.dtype = dtype});
+    const CheckpointReader reader(directory.path());
+    std::vector<float> read(values.size());
+    reader.copy_floats("a", tensor.shape, read.data());
+    EXPECT_EQ(read, values);
+    fs::resize_file(directory / "model.safetensors", 100'000);
+    const std::string error = error_of([&] { reader.copy_floats("a", tensor.shape, read.data()); });
+    EXPECT_TRUE(has(error, "model.safetensors: ends at byte 100000; expected")) << error;
+  }
+}
+
+TEST(Checkpoint, LinksStayAndTheirFilesAreReplaced) {
+  const TemporaryDirectory directory, blobs;
+  Weights(1).save(blobs.path(), kOneFile, {{"config.json", "old"}});
+  for (const char* name : {"model.safetensors", "config.json"}) fs::create_symlink(blobs / name, directory / name);
+  for (const int value : {2, 3}) {  // with another config, and with the same
+    Weights(static_cast<float>(value)).save(directory.path(), kOneFile, {{"config.json", "new"}});
+    EXPECT_EQ(value_in(directory.path()), static_cast<float>(value));
+    EXPECT_EQ(value_in(blobs.path()), static_cast<float>(value));
+    EXPECT_EQ(contents(blobs / "config.json"), "new");
+    EXPECT_TRUE(fs::is_symlink(directory / "model.safetensors") && fs::is_symlink(directory / "config.json"));
+  }
+}
+
+TEST(Checkpoint, DevicesAndPipesAreNotReplaced) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    fs::create_symlink("/dev/null", directory / name);
+    const std::string error = error_of([&] { Weights(1).save(directory.path(), kOneFile, {{"config.json", "new"}}); });
+    EXPECT_TRUE(has(error, std::string(name) + ": is no file")) << error;
+    EXPECT_EQ(directory.names(), std::vector<std::string>{name});
+    fs::remove(directory / name);
+  }
+}
+
 TEST(Checkpoint, RoundsToTheDtypeAskedFor) {
   const TemporaryDirectory directory;
   write_checkpoint(directory / "new/deep", Weights(1.0f + 0x1p-10f).tensors(),

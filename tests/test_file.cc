@@ -1,6 +1,7 @@
-// Files: mapping and reading report what is wrong; a replaced file has the old contents or the new, and no temporary
+// Files: reading reports what is wrong; a replaced file has the old contents or the new, and no temporary
 // stays behind, whatever fails.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,8 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+std::string text_of(const FileReader& file) {
+  std::string text(static_cast<std::size_t>(file.size()), '?');
+  file.read(0, file.size(), text.data());
+  return text;
 }
 
 #define EXPECT_ERROR_HAS(call, part)                                             \
@@ -26,36 +29,52 @@ std::string text_of(const MappedFile& file) {
     EXPECT_NE(error.find(part), std::string::npos) << "the error is: " << error; \
   } while (false)
 
-TEST(MappedFile, HoldsTheBytesOfTheFile) {
+TEST(FileReader, HoldsTheBytesOfTheFile) {
   const TemporaryDirectory directory;
   put(directory / "a", "some bytes");
   put(directory / "empty", "");
-  for (const auto access : {MappedFile::Access::kSequential, MappedFile::Access::kRandom}) {
-    EXPECT_EQ(text_of(MappedFile(directory / "a", access)), "some bytes");
-    EXPECT_TRUE(MappedFile(directory / "empty", access).bytes().empty());
+  for (const auto access : {FileReader::Access::kSequential, FileReader::Access::kRandom}) {
+    EXPECT_EQ(text_of(FileReader(directory / "a", access)), "some bytes");
+    EXPECT_EQ(text_of(FileReader(directory / "empty", access)), "");
   }
 }
 
-TEST(MappedFile, SurvivesBeingMovedAndReplacedOnDisk) {
+TEST(FileReader, SurvivesBeingMovedAndReplacedOnDisk) {
   const TemporaryDirectory directory;
   put(directory / "a", "old");
   put(directory / "b", "other");
-  MappedFile first(directory / "a");
-  MappedFile second = std::move(first);
+  FileReader first(directory / "a");
+  FileReader second = std::move(first);
   AtomicFile file(directory / "a");
   file.write("new contents");
   file.commit();
   EXPECT_EQ(text_of(second), "old");
-  second = MappedFile(directory / "b");
+  second = FileReader(directory / "b");
   EXPECT_EQ(text_of(second), "other");
 }
 
-TEST(MappedFile, ErrorsNameFileAndReason) {
+TEST(FileReader, AFileThatBecomesShorterIsAnError) {
   const TemporaryDirectory directory;
-  EXPECT_ERROR_HAS(MappedFile(directory / "none"), (directory / "none").string() + ": No such file");
-  EXPECT_ERROR_HAS(MappedFile(directory.path()), "Is a directory");
+  const std::string text(100'000, 'x');
+  put(directory / "a", text);
+  const FileReader file(directory / "a");
+  std::string read(text.size(), '?');
+  file.read(99'990, 10, read.data());
+  EXPECT_EQ(read.substr(0, 11), "xxxxxxxxxx?");
+  EXPECT_ERROR_HAS(file.read(99'990, 11, read.data()), "ends at byte 100000; expected 100001 bytes");
+  fs::resize_file(directory / "a", 50'000);  // in the middle of a page
+  file.read(0, 50'000, read.data());
+  EXPECT_EQ(file.size(), 100'000);
+  EXPECT_ERROR_HAS(file.read(0, 100'000, read.data()), "a: ends at byte 50000; expected 100000 bytes: it was made");
+  EXPECT_ERROR_HAS(file.read(90'000, 1, read.data()), "a: ends at byte 90000; expected 100000 bytes");
+}
+
+TEST(FileReader, ErrorsNameFileAndReason) {
+  const TemporaryDirectory directory;
+  EXPECT_ERROR_HAS(FileReader(directory / "none"), (directory / "none").string() + ": No such file");
+  EXPECT_ERROR_HAS(FileReader(directory.path()), "Is a directory");
   ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
-  EXPECT_ERROR_HAS(MappedFile(directory / "pipe"), "not a file");
+  EXPECT_ERROR_HAS(FileReader(directory / "pipe"), "not a file");
 }
 
 TEST(ReadFile, ReadsUpToTheLimitAndNoFurther) {
@@ -82,6 +101,92 @@ TEST(AtomicFile, WritesSmallAndLargePiecesInOrder) {
   EXPECT_EQ(directory.names(), std::vector<std::string>{"a"});
   EXPECT_ERROR_HAS(file.write("more"), "already complete");
   EXPECT_ERROR_HAS(file.commit(), "already complete");
+}
+
+TEST(AtomicFile, OverwritesWhatItWrote) {
+  const TemporaryDirectory directory;
+  AtomicFile file(directory / "a");
+  file.write("0123456789");
+  file.overwrite(3, "abc");
+  file.write("end");
+  file.overwrite(12, "D");
+  file.commit();
+  EXPECT_EQ(contents(directory / "a"), "012abc6789enD");
+  EXPECT_ERROR_HAS(file.overwrite(0, "x"), "already complete");
+}
+
+TEST(AtomicFile, SymbolicLinksStayAndTheirFilesAreReplaced) {
+  const TemporaryDirectory directory, other;
+  put(other / "file", "old");
+  fs::create_symlink(other / "file", directory / "absolute");
+  fs::create_symlink("absolute", directory / "chain");
+  fs::create_symlink(other / "new", directory / "dangling");
+  fs::create_directory(directory / "folder");
+  fs::create_symlink("../chain", directory / "folder/up");
+  const auto write = [&](const char* name, const char* text) {
+    AtomicFile file(directory / name);
+    file.write(text);
+    EXPECT_EQ(directory.names(), (std::vector<std::string>{"absolute", "chain", "dangling", "folder"}));
+    file.commit();
+    EXPECT_TRUE(fs::is_symlink(directory / name)) << name;
+  };
+  for (const char* name : {"absolute", "chain", "folder/up"}) {
+    write(name, name);
+    EXPECT_EQ(contents(other / "file"), name);
+  }
+  write("dangling", "made");
+  EXPECT_EQ(contents(other / "new"), "made");
+  EXPECT_EQ(other.names(), (std::vector<std::string>{"file", "new"}));
+  fs::create_symlink("loop", directory / "loop");
+  EXPECT_ERROR_HAS(AtomicFile(directory / "loop"), "loop: Too many levels of symbolic links");
+}
+
+TEST(AtomicFile, DevicesAndPipesAreWrittenToAndStay) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  const int reader = open((directory / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  fs::create_symlink("pipe", directory / "link");
+  for (const char* name : {"pipe", "link"}) {
+    AtomicFile file(directory / name);
+    file.write("through ");
+    file.write(name);
+    EXPECT_ERROR_HAS(file.overwrite(0, "x"), "is no file");
+    file.commit();
+    char text[64] = {};
+    EXPECT_GT(read(reader, text, sizeof text), 0);
+    EXPECT_EQ(text, std::string("through ") + name);
+  }
+  close(reader);
+  EXPECT_EQ(fs::status(directory / "pipe").type(), fs::file_type::fifo);
+  EXPECT_TRUE(fs::is_symlink(directory / "link"));
+  EXPECT_EQ(directory.names(), (std::vector<std::string>{"link", "pipe"}));
+  for (const char* device : {"/dev/null", "/dev/full"}) {
+    const auto write = [&] {
+      AtomicFile file(device);
+      file.write("gone");
+      file.commit();
+    };
+    EXPECT_EQ(error_of(write), device == std::string("/dev/null") ? "" : "[write] /dev/full: No space left on device");
+    EXPECT_EQ(fs::status(device).type(), fs::file_type::character);
+  }
+}
+
+// As /dev/stdout, where standard output is a file: what was said before stays.
+TEST(AtomicFile, WhatIsOpenAlreadyIsAppendedTo) {
+  const TemporaryDirectory directory;
+  const int open_file = open((directory / "log").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_GE(open_file, 0);
+  ASSERT_EQ(write(open_file, "said\n", 5), 5);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(open_file), directory / "stdout");
+  AtomicFile file(directory / "stdout");
+  file.write("state");
+  file.commit();
+  char text[64] = {};
+  EXPECT_EQ(pread(open_file, text, sizeof text, 0), 10);
+  EXPECT_STREQ(text, "said\nstate");
+  close(open_file);
+  EXPECT_EQ(directory.names(), (std::vector<std::string>{"log", "stdout"}));
 }
 
 TEST(AtomicFile, WithoutCommitNothingChanges) {
@@ -134,7 +239,7 @@ TEST(AtomicFile, ErrorsNameFileAndReason) {
   const bool root = geteuid() == 0;  // root may write everywhere: be someone else for a moment
   if (root && seteuid(kNobody) != 0) GTEST_SKIP() << "root cannot become another user here";
   EXPECT_ERROR_HAS(AtomicFile(directory / "a"), (directory / "a").string() + ": Permission denied");
-  EXPECT_ERROR_HAS(MappedFile(directory / "a"), "[open] " + (directory / "a").string());
+  EXPECT_ERROR_HAS(FileReader(directory / "a"), "[open] " + (directory / "a").string());
   ASSERT_TRUE(!root || seteuid(0) == 0);
   fs::permissions(directory.path(), fs::perms::owner_all);
 }

@@ -91,6 +91,47 @@ TEST(Shards, AnyRangeCanBeRead) {
   EXPECT_ERROR_HAS(store.document_starts(-1, 2), "given tokens -1 to 2");
 }
 
+TEST(Shards, FilesThatBecomeShorterAreErrors) {
+  const TemporaryDirectory directory;
+  write(directory.path(), std::vector<Ids>(20'000, Ids{1, 2, 3}), {.vocab_size = 12});
+  const ShardStore store(directory.path());
+  Ids ids(3);
+  for (const auto& [name, bytes] : {std::pair{"shard-00000.bin", 50'001}, {"shard-00000.idx", 70'001}}) {
+    std::filesystem::resize_file(directory / name, static_cast<std::uintmax_t>(bytes));
+  }
+  store.read(0, 3, ids.data());
+  EXPECT_EQ(ids, (Ids{1, 2, 3}));
+  EXPECT_EQ(store.document_starts(0, 10), (Starts{0, 3, 6, 9}));
+  EXPECT_ERROR_HAS(store.read(25'000, 25'003, ids.data()), "shard-00000.bin: ends at byte 50001; expected 120000");
+  EXPECT_ERROR_HAS(store.read(59'997, 60'000, ids.data()), "shard-00000.bin: ends at byte");
+  EXPECT_ERROR_HAS(store.document_starts(59'990, 60'000), "shard-00000.idx: ends at byte");
+}
+
+// More documents than are read at once; those that are asked for lie across blocks and shards.
+TEST(Shards, FindTheStartsOfManyDocuments) {
+  const TemporaryDirectory directory;
+  std::vector<Ids> documents;
+  Starts starts;
+  int64_t tokens = 0;
+  for (int i = 0; i < 3000; ++i) {
+    starts.push_back(tokens);
+    documents.emplace_back(static_cast<std::size_t>(i % 4 + 1), 7);
+    tokens += i % 4 + 1;
+  }
+  for (const int64_t shard_tokens : {int64_t{1} << 20, int64_t{3001}, int64_t{1280}}) {
+    write(directory.path(), documents, {.vocab_size = 12, .shard_tokens = shard_tokens, .replace = true});
+    const ShardStore store(directory.path());
+    const auto expect = [&](int64_t begin, int64_t end) {
+      const auto first = std::lower_bound(starts.begin(), starts.end(), begin);
+      ASSERT_EQ(store.document_starts(begin, end), Starts(first, std::lower_bound(first, starts.end(), end)))
+          << begin << " to " << end;
+    };
+    expect(0, tokens);
+    for (int64_t begin = 0; begin < tokens; begin += 7) expect(begin, std::min(tokens, begin + begin % 13));
+    for (int64_t begin = 1270; begin < 1290; ++begin) expect(begin, begin + 1);  // the end of a block and of a shard
+  }
+}
+
 TEST(Shards, FilesAreAsDocumented) {
   const TemporaryDirectory directory;
   write(directory.path(), {{1, 258}, {3}}, {.vocab_size = 300, .shard_tokens = 2});

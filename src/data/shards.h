@@ -97,8 +97,8 @@ class ShardWriter {
   std::unique_ptr<DirectoryLock> lock_;
 };
 
-// Reads such a directory, mapped into memory. Sizes, counts and starts of documents are checked here; the ids that
-// read() copies are checked as they are copied, so that damaged data never reach a model.
+// Reads such a directory. Sizes, counts and starts of documents are checked here; the ids that read() copies are
+// checked as they are copied, so that damaged data never reach a model.
 class ShardStore final : public TokenStore {
  public:
   explicit ShardStore(const std::filesystem::path& directory);
@@ -114,10 +114,10 @@ class ShardStore final : public TokenStore {
 
  private:
   struct Shard {
-    MappedFile tokens, starts;
-    std::span<const uint64_t> document_starts() const;
+    FileReader tokens, starts;
+    std::vector<uint64_t> firsts = {};  // of each block of starts
   };
-  void check_shard(const Shard& shard, const ShardInfo& info, bool first) const;
+  void check_shard(Shard& shard, const ShardInfo& info, bool first) const;
   std::size_t shard_of(int64_t token) const;
 
   std::filesystem::path directory_;

@@ -110,6 +110,13 @@ void remove_file(const fs::path& path) {
   if (error) fail(path, error.message());
 }
 
+// A checkpoint is replaced as a whole, which a device or a pipe cannot be.
+void check_place(const fs::path& path) {
+  std::error_code none;
+  const fs::file_status status = fs::status(path, none);
+  if (fs::exists(status) && !fs::is_regular_file(status)) fail(path, "is no file; expected one, or nothing");
+}
+
 void check_arguments(const fs::path& directory, std::span<const StoredTensor> tensors,
                      const CheckpointOptions& options) {
   if (options.max_shard_bytes <= 0) {
@@ -137,10 +144,12 @@ struct Staged {
 Staged stage(const fs::path& directory, const std::vector<Shard>& shards, const CheckpointOptions& options) {
   Staged staged;
   const auto add_weights = [&](std::vector<AtomicFile>& files, const fs::path& path, const Shard& shard) {
+    check_place(path);
     write_safetensors(files.emplace_back(path), shard, kMetadata, options.dtype);
     files.back().prepare();
   };
   const auto add_text = [&](std::vector<AtomicFile>& files, const fs::path& path, const std::string& text) {
+    check_place(path);
     files.emplace_back(path).write(text);
     files.back().prepare();
   };
@@ -176,9 +185,12 @@ void write_checkpoint(const fs::path& directory, std::span<const StoredTensor> t
   Staged staged = stage(directory, shards, options);
   if (staged.takes_over_names) {
     // In this order: where an interrupted save left both, the index is the one that is not read.
-    for (const std::string_view entry : {kIndexFile, kSingleFile}) {
-      remove_file(directory / entry);
-      sync_directory(directory);
+    const AtomicFile& entry = staged.entry.front();
+    for (const std::string_view name : {kIndexFile, kSingleFile}) {
+      // A link to what is replaced stays: without its file it is no entry.
+      const fs::path path = directory / name == entry.target() ? entry.replaced() : directory / name;
+      remove_file(path);
+      sync_directory(path.parent_path());
     }
   }
   std::set<std::string> current;

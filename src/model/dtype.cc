@@ -57,7 +57,7 @@ void f64_to_f32(int64_t count, const std::byte* x, float* y) {
 
 void f32_to_f64(int64_t count, const float* x, std::byte* y) {
   for (int64_t i = 0; i < count; ++i) {
-    float value;  // copied: the values of a mapped file may be at any address
+    float value;  // copied: the values of a file in memory may be at any address
     std::memcpy(&value, x + i, sizeof value);
     const double wide = value;
     std::memcpy(y + i * 8, &wide, sizeof wide);

@@ -5,13 +5,14 @@
 #include <limits>
 
 #include "base/json.h"
+#include "base/parallel.h"
 #include "deltanet/error.h"
 #include "model/safetensors_header.h"
 
 namespace deltanet {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
+constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kLongestHeader = 100'000'000;  // bytes; the limit of the safetensors library
 
 class Context {
@@ -86,6 +87,26 @@ int64_t StoredTensor::count() const {
   return bytes / dtype_bytes(dtype);
 }
 
+void StoredTensor::read(int64_t begin, int64_t size, void* to) const {
+  if (size == 0) return;
+  if (!data) return source(begin, size, to);
+  std::memcpy(to, data + begin, static_cast<size_t>(size));
+}
+
+void read_floats(const StoredTensor& tensor, int64_t begin, int64_t count, float* out) {
+  const int64_t width = dtype_bytes(tensor.dtype);
+  if (tensor.data) return to_floats(tensor.dtype, count, tensor.data + begin * width, out, 1);
+  if (tensor.dtype == DType::kF32) return tensor.read(begin * width, count * width, out);
+  constexpr int64_t kPiece = int64_t{1} << 16;  // values; stays in the cache
+  thread_local std::vector<std::byte> piece;
+  for (int64_t done = 0; done < count; done += kPiece) {
+    const int64_t n = std::min(kPiece, count - done);
+    piece.resize(static_cast<size_t>(n * width));
+    tensor.read((begin + done) * width, n * width, piece.data());
+    to_floats(tensor.dtype, n, piece.data(), out + done, 1);
+  }
+}
+
 void copy_floats(const StoredTensor& tensor, float* out, int threads) {
   if (!is_floating(tensor.dtype)) {
     throw Error(
@@ -93,44 +114,61 @@ void copy_floats(const StoredTensor& tensor, float* out, int threads) {
         (tensor.dtype == DType::kUnsupported ? in_quotes(tensor.dtype_name) : std::string(dtype_name(tensor.dtype))) +
         "; expected F64, F32, F16 or BF16");
   }
-  to_floats(tensor.dtype, tensor.count(), tensor.data, out, threads);
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  parallel_blocks(threads, tensor.count(), kPiece,
+                  [&](int64_t begin, int64_t end) { read_floats(tensor, begin, end - begin, out + begin); });
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : name_(path.string()), file_(path) {
-  parse(file_->bytes());
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : name_(path.string()), file_(std::make_unique<FileReader>(path)) {
+  const FileReader& file = *file_;
+  int64_t place = parse(file.size(), [&](int64_t begin, int64_t bytes, void* to) { file.read(begin, bytes, to); });
+  for (StoredTensor& tensor : tensors_) {
+    tensor.source = [&file, place](int64_t begin, int64_t bytes, void* to) { file.read(place + begin, bytes, to); };
+    place += tensor.bytes;
+  }
 }
 
 SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string name) : name_(std::move(name)) {
-  parse(bytes);
+  int64_t place = parse(static_cast<int64_t>(bytes.size()), [&](int64_t begin, int64_t count, void* to) {
+    std::memcpy(to, bytes.data() + begin, static_cast<size_t>(count));
+  });
+  for (StoredTensor& tensor : tensors_) {
+    tensor.data = bytes.data() + place;
+    place += tensor.bytes;
+  }
 }
 
-void SafetensorsFile::parse(std::span<const std::byte> bytes) {
+int64_t SafetensorsFile::parse(int64_t size, const Read& read) {
   const Context context(name_);
   uint64_t length = 0;
-  if (bytes.size() < kLengthBytes) {
-    context.fail("length of the header: given a file of " + std::to_string(bytes.size()) +
-                 " bytes; expected 8 or more");
+  if (size < kLengthBytes) {
+    context.fail("length of the header: given a file of " + std::to_string(size) + " bytes; expected 8 or more");
   }
-  std::memcpy(&length, bytes.data(), kLengthBytes);
-  const uint64_t rest = bytes.size() - kLengthBytes;
+  read(0, kLengthBytes, &length);
+  const auto rest = static_cast<uint64_t>(size - kLengthBytes);
   if (length > std::min(rest, kLongestHeader)) {
     context.fail("length of the header: given " + std::to_string(length) + "; expected at most " +
                  (rest < kLongestHeader ? std::to_string(rest) + ", the rest of the file" : "100000000"));
   }
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
+  std::string text(length, '\0');
+  read(kLengthBytes, static_cast<int64_t>(length), text.data());
   SafetensorsHeader header = parse_safetensors_header(text, name_);
-  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
 
-  check_places(context, header.entries, static_cast<int64_t>(data.size()));
+  check_places(context, header.entries, static_cast<int64_t>(rest - length));
   tensors_.reserve(header.entries.size());  // by_name_ keeps views of the names: they must not move
   for (SafetensorsEntry& entry : header.entries) {
     const DType dtype = dtype_of(entry.dtype);
     if (dtype != DType::kUnsupported) check_size(context, entry, dtype);
-    tensors_.push_back({std::move(entry.name), dtype, std::move(entry.shape), data.data() + entry.begin,
-                        entry.end - entry.begin, std::move(entry.dtype)});
+    tensors_.push_back({.name = std::move(entry.name),
+                        .dtype = dtype,
+                        .shape = std::move(entry.shape),
+                        .bytes = entry.end - entry.begin,
+                        .dtype_name = std::move(entry.dtype)});
     by_name_[tensors_.back().name] = tensors_.size() - 1;
   }
   metadata_ = std::move(header.metadata);
+  return kLengthBytes + static_cast<int64_t>(length);
 }
 
 const StoredTensor* SafetensorsFile::find(std::string_view name) const {

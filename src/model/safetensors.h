@@ -3,8 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,20 +18,26 @@
 
 namespace deltanet {
 
-// A tensor in a file, or in memory to be written to one: values in row-major order.
+// A tensor in a file, or to be written to one: values in row-major order, in memory or from a source that gives them
+// when they are asked for.
 struct StoredTensor {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  const std::byte* data = nullptr;  // borrowed; at any address
+  const std::byte* data = nullptr;  // borrowed; at any address; null: ask the source
   int64_t bytes = 0;
   std::string dtype_name = {};  // as the file has it; of use where dtype is kUnsupported
+  std::function<void(int64_t begin, int64_t bytes, void* to)> source = {};
 
   int64_t count() const;  // of values
+  // Copies bytes [begin, begin + size) of the values, from memory or the source.
+  void read(int64_t begin, int64_t size, void* to) const;
 };
 
 // The values as floats, out[count]. Throws Error naming the tensor where it has no floating dtype.
 void copy_floats(const StoredTensor& tensor, float* out, int threads = 0);
+// `count` of them from `begin` on, on the calling thread, where the dtype is known to be a floating one.
+void read_floats(const StoredTensor& tensor, int64_t begin, int64_t count, float* out);
 
 // Reads a file from anywhere: everything that the format demands is checked before a tensor is handed out, and an Error
 // names the file, the tensor and the field. Tensors of dtypes that DType lacks are listed, but cannot be used.
@@ -48,19 +55,27 @@ class SafetensorsFile {
   const Metadata& metadata() const { return metadata_; }
 
  private:
-  void parse(std::span<const std::byte> bytes);
+  using Read = std::function<void(int64_t begin, int64_t bytes, void* to)>;
+  // Of so many bytes that read() gives; returns where the first tensor begins. The others follow in order.
+  int64_t parse(int64_t size, const Read& read);
 
-  std::string name_;  // for errors
-  std::optional<MappedFile> file_;
+  std::string name_;                  // for errors
+  std::unique_ptr<FileReader> file_;  // where the values are, unless they are in memory
   std::vector<StoredTensor> tensors_;
   std::map<std::string_view, size_t> by_name_;  // into the names of tensors_
   Metadata metadata_;
 };
 
+// Sources are asked for so many values at once, from the first to the last.
+inline constexpr int64_t kPieceValues = int64_t{1} << 20;
+
 // Writes the same bytes as the safetensors library of Hugging Face. Tensors of dtype F32 are rounded to `f32_as`, piece
-// by piece; others are written as they are. The version with an AtomicFile leaves the commit to its caller.
+// by piece; others are written as they are. The version with an AtomicFile leaves the commit to its caller; there
+// `metadata_at_end`, if given, is asked for values of the same lengths in the place of `metadata` after the last
+// tensor: a checksum of what came from sources, for example.
 void write_safetensors(AtomicFile& file, std::span<const StoredTensor> tensors,
-                       const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32);
+                       const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32,
+                       const std::function<SafetensorsFile::Metadata()>& metadata_at_end = {});
 void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
                        const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32);
 

@@ -9,7 +9,6 @@
 namespace deltanet {
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;  // floats rounded at once
 constexpr size_t kHeaderAlignment = 8;
 
 struct Entry {
@@ -71,22 +70,27 @@ std::string header_text(const std::string& file, const std::vector<Entry>& entri
   }
 }
 
-void write_rounded(AtomicFile& file, const Entry& entry) {
-  const int64_t count = entry.tensor->count();
-  const int64_t size = dtype_bytes(entry.dtype);
-  const float* values = reinterpret_cast<const float*>(entry.tensor->data);
-  std::vector<std::byte> piece(static_cast<size_t>(std::min(kPiece, count) * size));
-  for (int64_t begin = 0; begin < count; begin += kPiece) {
-    const int64_t n = std::min(kPiece, count - begin);
-    from_floats(entry.dtype, n, values + begin, piece.data());
-    file.write(piece.data(), static_cast<size_t>(n * size));
+void write_values(AtomicFile& file, const Entry& entry) {
+  const StoredTensor& tensor = *entry.tensor;
+  const bool rounds = entry.dtype != tensor.dtype;
+  if (tensor.data && !rounds) return file.write(tensor.data, static_cast<size_t>(entry.bytes));
+  const int64_t count = tensor.count(), width = dtype_bytes(tensor.dtype), most = std::min(kPieceValues, count);
+  std::vector<std::byte> piece(static_cast<size_t>(tensor.data ? 0 : most * width));
+  std::vector<std::byte> rounded(static_cast<size_t>(rounds ? most * dtype_bytes(entry.dtype) : 0));
+  for (int64_t begin = 0; begin < count; begin += kPieceValues) {
+    const int64_t n = std::min(kPieceValues, count - begin);
+    const std::byte* values = tensor.data ? tensor.data + begin * width : piece.data();
+    if (!tensor.data) tensor.read(begin * width, n * width, piece.data());
+    if (rounds) from_floats(entry.dtype, n, reinterpret_cast<const float*>(values), rounded.data());
+    file.write(rounds ? rounded.data() : values, static_cast<size_t>(n * dtype_bytes(entry.dtype)));
   }
 }
 
 }  // namespace
 
 void write_safetensors(AtomicFile& file, std::span<const StoredTensor> tensors,
-                       const SafetensorsFile::Metadata& metadata, DType f32_as) {
+                       const SafetensorsFile::Metadata& metadata, DType f32_as,
+                       const std::function<SafetensorsFile::Metadata()>& metadata_at_end) {
   const std::string name = file.target().string();
   if (!is_floating(f32_as)) {
     throw Error("[write_safetensors] " + name + ": dtype: given " + std::string(dtype_name(f32_as)) +
@@ -97,13 +101,11 @@ void write_safetensors(AtomicFile& file, std::span<const StoredTensor> tensors,
   const uint64_t length = header.size();
   file.write(&length, sizeof length);
   file.write(header);
-  for (const Entry& entry : entries) {
-    if (entry.dtype == entry.tensor->dtype) {
-      file.write(entry.tensor->data, static_cast<size_t>(entry.bytes));
-    } else {
-      write_rounded(file, entry);
-    }
-  }
+  for (const Entry& entry : entries) write_values(file, entry);
+  if (!metadata_at_end) return;
+  const std::string complete = header_text(name, entries, metadata_at_end());
+  if (complete.size() != length) throw Error("[write_safetensors] " + name + ": metadata: another length at the end");
+  file.overwrite(sizeof length, complete);
 }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,

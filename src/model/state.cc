@@ -52,10 +52,17 @@ StoredTensor stored(const std::string& name, const std::vector<int64_t>& values)
 
 // Of all values, in any order of the tensors.
 uint64_t checksum(std::span<const StoredTensor> tensors) {
+  constexpr int64_t kPiece = 1 << 20;
+  std::vector<std::byte> piece(kPiece);
   uint64_t sum = 0;
   for (const StoredTensor& tensor : tensors) {
-    const uint64_t name = hash_bytes(tensor.name.data(), tensor.name.size());
-    sum ^= hash_bytes(tensor.data, static_cast<std::size_t>(tensor.bytes), name);
+    uint64_t hash = hash_bytes(tensor.name.data(), tensor.name.size());
+    for (int64_t begin = 0; begin < tensor.bytes; begin += kPiece) {
+      const int64_t bytes = std::min(kPiece, tensor.bytes - begin);
+      tensor.read(begin, bytes, piece.data());
+      hash = hash_bytes(piece.data(), static_cast<std::size_t>(bytes), hash);
+    }
+    sum ^= hash;
   }
   return sum;
 }
@@ -77,7 +84,7 @@ class StateFile {
     const StoredTensor* tensor = file_.find(name);
     if (!tensor || tensor->dtype != dtype) fail(name, "missing or of another type");
     std::vector<T> out(static_cast<std::size_t>(tensor->count()));
-    if (!out.empty()) std::memcpy(out.data(), tensor->data, out.size() * sizeof(T));
+    tensor->read(0, tensor->bytes, out.data());
     return out;
   }
 

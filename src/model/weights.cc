@@ -214,15 +214,14 @@ void Weights::load(const CheckpointReader& reader, int threads) {
   parallel_for(threads, static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const Piece& piece = pieces[i];
     const StoredTensor& tensor = *tensors[piece.parameter - first];
-    const std::byte* from = tensor.data + piece.begin() * dtype_bytes(tensor.dtype);
     if (piece.parameter->is_matrix && masters_) {
       float* to = masters_ + piece.parameter->offset + piece.begin();
-      to_floats(tensor.dtype, piece.count(), from, to, 1);
+      read_floats(tensor, piece.begin(), piece.count(), to);
       store(piece.parameter, piece.first_row, piece.rows, piece.cols, to);
     } else {
       thread_local std::vector<float> values;
       values.resize(piece.count());
-      to_floats(tensor.dtype, piece.count(), from, values.data(), 1);
+      read_floats(tensor, piece.begin(), piece.count(), values.data());
       store(piece.parameter, piece.first_row, piece.rows, piece.cols, values.data());
     }
   });

@@ -28,6 +28,9 @@ std::string metrics_line(const Metrics& metrics) {
 }
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t from_step) : path_(std::move(path)) {
+  if (std::filesystem::exists(path_) && !std::filesystem::is_regular_file(path_)) {
+    throw Error("[metrics] " + path_.string() + ": is no file; expected one, or nothing");
+  }
   std::ifstream before(path_);
   if (!before && std::filesystem::exists(path_)) throw Error("[metrics] " + path_.string() + ": cannot be read");
   AtomicFile kept(path_);

@@ -146,8 +146,8 @@ void Optimizer::load(const std::string& path) {
     }
   }
   for (const Impl::Moment& moment : impl_->moments()) {
-    if (moment.values->empty()) continue;
-    std::memcpy(moment.values->data(), file.find(moment.name)->data, moment.values->size() * sizeof(float));
+    const StoredTensor& stored = *file.find(moment.name);
+    stored.read(0, stored.bytes, moment.values->data());
   }
   impl_->matrices.set_steps(steps);
   impl_->vectors.set_steps(steps);

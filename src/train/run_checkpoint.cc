@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <system_error>
 
 #include "base/file.h"
@@ -32,6 +33,12 @@ std::string text_of(T value) {
   return {text, std::to_chars(text, std::end(text), value).ptr};  // reads back the same, also inf and nan
 }
 
+// As long for every value: it takes the place of another one.
+std::string fixed_text_of(uint64_t value) {
+  const std::string text = text_of(value);
+  return std::string(std::numeric_limits<uint64_t>::digits10 + 1 - text.size(), '0') + text;
+}
+
 template <class T>
 T value_of(const Metadata& metadata, const std::string& name, const fs::path& file) {
   const auto found = metadata.find(name);
@@ -50,8 +57,10 @@ class Checksum {
  public:
   explicit Checksum(int threads) : threads_(threads) {}
 
+  static constexpr int64_t kBlock = int64_t{1} << 18;  // floats
+
+  // What is added in parts counts as what is added at once if all parts but the last hold whole blocks.
   void add(const void* data, int64_t floats) {
-    constexpr int64_t kBlock = int64_t{1} << 18;
     std::vector<uint64_t> parts(static_cast<std::size_t>((floats + kBlock - 1) / kBlock));
     const auto* bytes = static_cast<const unsigned char*>(data);
     parallel_blocks(threads_, floats, kBlock, [&](int64_t begin, int64_t end) {
@@ -95,7 +104,7 @@ Metadata metadata_of(const Trainer& trainer, const RunIdentity& identity, uint64
                        {"last_good_loss", text_of(state.last_good_loss)},
                        {"best_loss", text_of(state.best_loss)},
                        {"best_step", text_of(state.best_step)},
-                       {"checksum", text_of(checksum)}};
+                       {"checksum", fixed_text_of(checksum)}};
   for (const auto& [name, value] : identity) metadata[kIdentity + name] = value;
   return metadata;
 }
@@ -220,13 +229,48 @@ void add_weights(const Weights& weights, Checksum& checksum) {
   }
 }
 
-void write_step(const fs::path& directory, Trainer& trainer, const std::vector<StoredTensor>& moments,
-                const RunIdentity& identity) {
+// Moments [begin, end), of which each process owns a part, to `all` of the first one. All processes call it.
+void gather_part(Communicator& processes, const Trainer::Moment& moment, int64_t begin, int64_t end, float* all) {
+  std::vector<int64_t> begins;
+  for (const int64_t first : *moment.begins) begins.push_back(std::clamp(first, begin, end) - begin);
+  const int64_t own = (*moment.begins)[static_cast<std::size_t>(processes.rank())];
+  const int64_t skipped = std::clamp(begin - own, int64_t{0}, static_cast<int64_t>(moment.own->size()));
+  processes.gather(moment.own->data() + skipped, all, begins);
+}
+
+// The first process asks for the moments of all a piece at a time, so that it needs no room for all of them.
+void send_moments(Trainer& trainer) {
+  for (const Trainer::Moment& moment : trainer.moments()) {
+    const int64_t size = moment.begins->back();
+    for (int64_t begin = 0; begin < size; begin += kPieceValues) {
+      gather_part(trainer.processes(), moment, begin, std::min(size, begin + kPieceValues), nullptr);
+    }
+  }
+}
+
+void write_moments(const fs::path& path, Trainer& trainer, const RunIdentity& identity, Checksum& checksum) {
+  static_assert(kPieceValues % Checksum::kBlock == 0);
+  constexpr int64_t kFloat = sizeof(float);
+  std::vector<StoredTensor> tensors;
+  for (const Trainer::Moment& moment : trainer.moments()) {
+    const int64_t size = moment.begins->back();
+    tensors.push_back({.name = std::string(moment.name), .shape = {size}, .bytes = size * kFloat});
+    tensors.back().source = [&, moment](int64_t begin, int64_t bytes, void* to) {
+      gather_part(trainer.processes(), moment, begin / kFloat, (begin + bytes) / kFloat, static_cast<float*>(to));
+      checksum.add(to, bytes / kFloat);
+    };
+  }
+  AtomicFile file(path);
+  write_safetensors(file, tensors, metadata_of(trainer, identity, 0), DType::kF32,
+                    [&] { return metadata_of(trainer, identity, checksum.value()); });
+  file.commit();
+}
+
+void write_step(const fs::path& directory, Trainer& trainer, const RunIdentity& identity) {
+  save_weights(trainer.weights(), directory, {}, tokenizer_files(trainer.config()), trainer.threads());
   Checksum checksum(trainer.threads());
   add_weights(trainer.weights(), checksum);
-  for (const StoredTensor& moment : moments) checksum.add(moment.data, moment.count());
-  save_weights(trainer.weights(), directory, {}, tokenizer_files(trainer.config()), trainer.threads());
-  write_safetensors(directory / kTrainerFile, moments, metadata_of(trainer, identity, checksum.value()));
+  write_moments(directory / kTrainerFile, trainer, identity, checksum);
 }
 
 // Of files that cannot be read, or hold something else than was written.
@@ -239,16 +283,23 @@ void read_values(const fs::path& directory, const SafetensorsFile& file, Trainer
   trainer.weights().load(CheckpointReader(directory), trainer.threads());
   Checksum checksum(trainer.threads());
   add_weights(trainer.weights(), checksum);
+  std::vector<float> piece;
   for (const Trainer::Moment& moment : trainer.moments()) {
     const StoredTensor* stored = file.find(moment.name);
     if (!stored || stored->dtype != DType::kF32 || stored->count() != moment.begins->back()) {
       fail(trainer_file, std::string(moment.name) + ": missing or of another size; expected " +
                              std::to_string(moment.begins->back()) + " floats");
     }
-    checksum.add(stored->data, stored->count());
-    const int64_t begin = (*moment.begins)[static_cast<std::size_t>(trainer.processes().rank())];
-    std::memcpy(moment.own->data(), stored->data + begin * static_cast<int64_t>(sizeof(float)),
-                moment.own->size() * sizeof(float));
+    const int64_t own_begin = (*moment.begins)[static_cast<std::size_t>(trainer.processes().rank())];
+    const int64_t own_end = own_begin + static_cast<int64_t>(moment.own->size());
+    for (int64_t begin = 0; begin < stored->count(); begin += kPieceValues) {
+      const int64_t end = std::min(stored->count(), begin + kPieceValues);
+      piece.resize(static_cast<std::size_t>(end - begin));
+      read_floats(*stored, begin, end - begin, piece.data());
+      checksum.add(piece.data(), end - begin);
+      const int64_t first = std::max(begin, own_begin), last = std::min(end, own_end);
+      if (first < last) std::copy_n(piece.data() + first - begin, last - first, moment.own->data() + first - own_begin);
+    }
   }
   if (checksum.value() != value_of<uint64_t>(file.metadata(), "checksum", trainer_file)) {
     fail(directory, "the checksum differs: the files were changed or damaged");
@@ -304,23 +355,7 @@ int64_t count_checkpoints(const fs::path& out) { return static_cast<int64_t>(fin
 
 void save_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentity& identity) {
   Communicator& processes = trainer.processes();
-  const bool writes = processes.rank() == 0;
-  std::vector<std::vector<float>> copies;
-  std::vector<StoredTensor> moments;
-  for (const Trainer::Moment& moment : trainer.moments()) {
-    const int64_t size = moment.begins->back();
-    const float* values = moment.own->data();
-    if (processes.size() > 1) {
-      std::vector<float>& copy = copies.emplace_back(writes ? static_cast<std::size_t>(size) : 0);
-      processes.gather(moment.own->data(), copy.data(), *moment.begins);
-      values = copy.data();
-    }
-    moments.push_back({.name = std::string(moment.name),
-                       .shape = {size},
-                       .data = reinterpret_cast<const std::byte*>(values),
-                       .bytes = size * static_cast<int64_t>(sizeof(float))});
-  }
-  if (!writes) return;
+  if (processes.rank() != 0) return send_moments(trainer);
 
   const int64_t step = trainer.state().step;
   const fs::path target = step_directory(out, step), unfinished = target.string() + std::string(kUnfinished);
@@ -331,7 +366,7 @@ void save_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentit
   try {
     remove_unfinished(out);
     if (fs::exists(target)) remove_step(out, step);  // newer than `last` was, and could not be removed then
-    write_step(unfinished, trainer, moments, identity);
+    write_step(unfinished, trainer, identity);
     fs::rename(unfinished, target);
     sync_directory(out);
     write_text(out / "last", std::to_string(step) + "\n");

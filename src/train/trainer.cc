@@ -61,8 +61,6 @@ Trainer::Trainer(const TrainConfig& config, Communicator& processes)
   constexpr int64_t kFloat = sizeof(float);
   memory_.gradients = (layout_->matrices_size() + layout_->vectors_size()) * kFloat;
   memory_.moments = 2 * (own_matrices + own_vectors) * kFloat;
-  // The first of several processes gathers the moments of all to write a checkpoint.
-  if (processes.size() > 1 && rank == 0) memory_.moments += 2 * memory_.gradients;
   const int64_t available = available_memory();
   try {
     // Nothing of this is written to yet, so the system has not given any memory.
