@@ -8,11 +8,13 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "base/parallel.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
@@ -114,7 +116,9 @@ nlohmann::json machine_json(int threads) {
 }
 
 void check_writable(const std::string& path) {
-  if (path.empty() || path == "-") return;
+  std::error_code none;
+  const auto status = std::filesystem::status(path, none);
+  if (path.empty() || path == "-" || std::filesystem::is_fifo(status)) return;  // its reader would take it for the end
   if (!std::ofstream(path, std::ios::app)) {
     throw Error(fmt::format("[bench] --json: cannot write to '{}'; expected a file that can be created", path));
   }
@@ -127,10 +131,9 @@ void write_json(const std::string& path, const nlohmann::json& json) {
     fmt::print("{}", text);
     return;
   }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Error(fmt::format("[bench] --json: writing '{}' failed", path));
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
 }
 
 std::string count_text(double value) {

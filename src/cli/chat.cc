@@ -65,7 +65,7 @@ class Chat {
     if (terminal)
       fmt::print("{}, {} parameters. /help lists commands.\n", model_.model_type(),
                  grouped_text(model_.parameter_count()));
-    for (std::string line;;) {
+    for (std::string line; !std::ferror(stdout);) {  // no talk with nobody
       if (terminal) fmt::print("{}", bold("> ")), std::fflush(stdout);
       if (!std::getline(std::cin, line)) break;
       if (line.empty()) continue;
@@ -110,18 +110,15 @@ class Chat {
     const std::vector<std::vector<int32_t>> prompt = {tokenizer_->encode(text, first_ && !settings_.run.no_special)};
     first_ = false;
     TextStream stream(*tokenizer_, stops_);
-    const auto show = [](const std::string& part) {
-      std::fwrite(part.data(), 1, part.size(), stdout);
-      std::fflush(stdout);
-    };
+    const auto show = [](const std::string& part) { say(stdout, part); };
     const InterruptAnswer guard;
     session_.generate(prompt, options_, [&](int64_t, int32_t id) {
       const bool is_end = std::find(options_.end_ids.begin(), options_.end_ids.end(), id) != options_.end_ids.end();
       if (!is_end) show(stream.push(id));
-      return !stream.stopped() && !interrupted;
+      return !stream.stopped() && !interrupted && !std::ferror(stdout);
     });
     show(stream.finish());
-    fmt::print("\n");
+    say(stdout, "\n");
     options_.sampling.seed += 1;  // another turn, other choices
   }
 

@@ -76,15 +76,11 @@ int run(const Settings& settings) {
   std::vector<TextStream> texts;
   for (std::size_t n = 0; n < prompts.size(); ++n) texts.emplace_back(*tokenizer, settings.sampling.stops);
   const bool single = texts.size() == 1;
-  if (single) {
-    fmt::print("{}", prompts.front());
-    std::fflush(stdout);
-  }
+  if (single) say(stdout, prompts.front());
   std::vector<std::string> shown(texts.size());
   const auto show = [&](std::size_t n, const std::string& text) {
     if (single) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
+      say(stdout, text);
     } else {
       shown[n] += text;
     }
@@ -96,15 +92,14 @@ int run(const Settings& settings) {
       session->generate(encode(settings, *tokenizer, prompts), options, [&](int64_t sequence, int32_t id) {
         const auto n = static_cast<std::size_t>(sequence);
         if (!is_end(id)) show(n, texts[n].push(id));
-        return !texts[n].stopped();
+        return !texts[n].stopped() && !std::ferror(stdout);  // nothing more where nobody reads it
       });
   for (std::size_t n = 0; n < texts.size(); ++n) show(n, texts[n].finish());
   for (std::size_t n = 0; !single && n < texts.size(); ++n) {
-    fmt::print("{}\n{}{}\n{}", bold(fmt::format("[{}]", n + 1)), prompts[n], shown[n],
-               n + 1 < texts.size() ? "\n" : "");
+    say(stdout, fmt::format("{}\n{}{}\n{}", bold(fmt::format("[{}]", n + 1)), prompts[n], shown[n],
+                            n + 1 < texts.size() ? "\n" : ""));
   }
-  if (single) fmt::print("\n");
-  std::fflush(stdout);
+  if (single) say(stdout, "\n");
 
   if (!settings.save_state.empty()) session->save(settings.save_state);
   if (!settings.quiet) {

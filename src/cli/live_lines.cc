@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "cli/terminal.h"
+
 namespace deltanet::cli {
 namespace {
 
@@ -33,8 +35,7 @@ void LiveLines::set(std::size_t line, std::string text) {
   if (!live_) {
     if (lines_[line].empty() || now - logged_[line] < std::chrono::minutes(1)) return;
     logged_[line] = now;
-    fmt::print("{}\n", lines_[line]);
-    std::fflush(stdout);
+    cli::say(stdout, lines_[line] + "\n");
     return;
   }
   if (now - last_ < std::chrono::milliseconds(100)) return;
@@ -47,7 +48,7 @@ void LiveLines::set(std::size_t line, std::string text) {
 void LiveLines::say(std::string_view text) {
   const std::lock_guard lock(mutex_);
   erase();
-  fmt::print("{}\n", text);
+  cli::say(stdout, std::string(text) + "\n");  // goes on where it fails: the threads are at work
   if (live_) draw();
   std::fflush(stdout);
 }

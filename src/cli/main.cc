@@ -1,6 +1,9 @@
 // The command-line program: `deltanet <subcommand> [options]`. See command.h for how subcommands are added.
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +13,7 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/command.h"
@@ -41,6 +45,18 @@ std::vector<std::string> plain_arguments(int argc, char** argv) {
     }
   }
   return arguments;
+}
+
+void prepare_files() {
+  // The number of a stream that is closed would go to the next file that is opened, and what is said into that file.
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
+  }
+  // The files of a large corpus are all open at once.
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 int run(int argc, char** argv) {
@@ -78,14 +94,27 @@ RegisterCommand::RegisterCommand(const Command& command) { registry().push_back(
 }  // namespace deltanet::cli
 
 int main(int argc, char** argv) {
+  using namespace deltanet::cli;
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a log should show what has been said when a program is stopped
+  prepare_files();
+  int status = 1;
+  std::string trouble;
   try {
-    return deltanet::cli::run(argc, argv);
+    status = run(argc, argv);
   } catch (const std::bad_alloc&) {
-    deltanet::cli::say(stderr, "deltanet: not enough memory\n");
-    return 1;
+    trouble = "not enough memory";
+  } catch (const std::filesystem::filesystem_error& error) {
+    trouble = error.what();
+  } catch (const std::system_error& error) {
+    if (!std::ferror(stdout)) trouble = error.what();  // else fmt's words for what follows
   } catch (const std::exception& error) {
-    deltanet::cli::say(stderr, fmt::format("deltanet: {}\n", error.what()));
-    return 1;
+    trouble = error.what();
   }
+  const bool all_said = std::fflush(stdout) == 0 && !std::ferror(stdout);
+  if (!all_said && trouble.empty()) {
+    trouble = "[output] standard output cannot be written; is the disk full, or its reader gone?";
+  }
+  if (trouble.empty()) return status;
+  say(stderr, fmt::format("deltanet: {}\n", trouble));
+  return 1;
 }

@@ -99,10 +99,7 @@ void stream_sample(const TextOptions& options, LanguageModel& model) {
   const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer();
   const std::string prompt = "# ";
   TextStream stream(*tokenizer, {});
-  const auto show = [](const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
+  const auto show = [](const std::string& text) { say(stdout, text); };
   GenerateOptions generation;
   generation.max_tokens = options.sample_bytes;
   generation.sampling = {.temperature = 0.7, .top_k = 40, .seed = 1};

@@ -6,11 +6,12 @@
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "base/file.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "deltanet/deltanet.h"
@@ -70,11 +71,8 @@ nlohmann::json to_json(const Section& section) {
 }
 
 int run(const Settings& settings) {
-  std::ofstream json_stream;
-  if (!settings.json_file.empty()) {  // opened first: a bad path should not cost the whole run
-    json_stream.open(settings.json_file);
-    if (!json_stream) throw Error("[verify] --json: given " + settings.json_file + "; expected a file to write to");
-  }
+  std::optional<AtomicFile> json_file;
+  if (!settings.json_file.empty()) json_file.emplace(settings.json_file);  // a bad path should not cost the whole run
   const auto start = std::chrono::steady_clock::now();
   nlohmann::json report = {{"version", version()},
                            {"simd", simd_target()},
@@ -94,11 +92,12 @@ int run(const Settings& settings) {
   const std::string summary = fmt::format("{} of {} statements hold", holding, total);
   fmt::print("{} ({:.1f} s, SIMD {}, seed {})\n", holding == total ? green(summary) : red(summary), seconds,
              simd_target(), settings.options.seed);
-  if (json_stream.is_open()) {
+  if (json_file) {
     report["holding"] = holding;
     report["total"] = total;
     report["seconds"] = seconds;
-    json_stream << report.dump(2) << "\n";
+    json_file->write(report.dump(2) + "\n");
+    json_file->commit();
   }
   return holding == total ? 0 : 1;
 }

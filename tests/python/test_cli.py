@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -240,8 +241,6 @@ def test_wrong_options_are_refused():
 
 def test_a_full_disk_leaves_no_part_of_a_file(tmp_path, checkpoint):
     def limit():  # 20 kB for each file; without the signal, writing more is an error
-        import signal
-
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
@@ -267,3 +266,84 @@ def test_tokenize_counts_halves_of_surrogate_pairs(tmp_path):
     result = run("tokenize", tmp_path, "--tokenizer", "bytes", "--out", tmp_path / "out")
     assert result.returncode == 0 and b"16 tokens" in result.stdout
     assert result.stderr == b"2 halves of surrogate pairs in JSON stood alone and became U+FFFD\n"
+
+
+# ---- where what is said goes
+
+
+CHEAP_COMMANDS = [
+    ["rows"],
+    ["rows", "pgdn"],
+    ["--help"],
+    ["--version"],
+    ["train", "--help"],
+    ["info", "--presets"],
+    ["info", MODEL],
+    ["info", MODEL, "--json"],
+    ["generate", MODEL, "-q", "-p", "a", "-n", 3],
+    ["generate", MODEL, "-q", "-p", "a", "-p", "b", "-n", 3],
+    ["chat", MODEL, "-n", 3],
+    ["bench", "floors", "--help"],
+]
+
+
+@pytest.mark.parametrize("command", CHEAP_COMMANDS, ids=lambda command: " ".join(map(str, command[:2])))
+def test_a_full_disk_behind_standard_output_is_an_error(command):
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [PROGRAM, *map(str, command)], input=b"Hello\n", stdout=full, stderr=subprocess.PIPE, timeout=120
+        )
+    assert result.returncode == 1
+    assert result.stderr.startswith(b"deltanet: [output] standard output") and result.stderr.count(b"\n") == 1
+
+
+def test_a_state_is_saved_where_nobody_reads_the_text(tmp_path):
+    with open("/dev/full", "wb") as full:
+        command = [PROGRAM, "generate", MODEL, "-q", "-p", "Hello", "-n", "3", "--save-state", tmp_path / "state"]
+        assert subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120).returncode == 1
+    assert b"1 sequences" in run("generate", MODEL, "--load-state", tmp_path / "state", "-p", "a", "-p", "b").stderr
+
+
+def test_a_closed_pipe_ends_the_program_quietly():
+    for command in CHEAP_COMMANDS[:2] + CHEAP_COMMANDS[6:9]:
+        reader, writer = os.pipe()
+        os.close(reader)
+        result = subprocess.run([PROGRAM, *map(str, command)], stdout=writer, stderr=subprocess.PIPE, timeout=120)
+        os.close(writer)
+        assert (result.returncode, result.stderr) == (-signal.SIGPIPE, b""), command
+
+
+def test_closed_streams_do_not_get_into_files(tmp_path):
+    state = tmp_path / "state"
+    generate("--prompt", "Hello", "-n", 3, "--save-state", tmp_path / "expected")
+    command = [PROGRAM, "generate", MODEL, "-p", "Hello", "-n", "3", "--save-state", state]
+    subprocess.run(["sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh", *command], timeout=120, check=True)
+    assert state.read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_devices_pipes_and_links_are_written_to(tmp_path):
+    generate("--prompt", "Hello", "-n", 3, "--save-state", tmp_path / "expected")
+    state = (tmp_path / "expected").read_bytes()
+    save = ["generate", MODEL, "-q", "--prompt", "Hello", "-n", 0, "--save-state"]
+    (tmp_path / "link").symlink_to(tmp_path / "linked")
+    generate("--prompt", "Hello", "-n", 3, "--save-state", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "linked").read_bytes() == state
+    assert succeed("generate", MODEL, "--prompt", "Hello", "-n", 3, "--save-state", "/dev/stdout").endswith(state)
+    with open(tmp_path / "log", "wb") as log:
+        subprocess.run([PROGRAM, *map(str, save), "/dev/stdout"], stdout=log, timeout=120, check=True)
+    assert (tmp_path / "log").read_bytes().startswith(b"Hello\n")
+    assert "/dev/full: No space" in fail(*save, "/dev/full")
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        generate("--prompt", "Hello", "-n", 3, "--save-state", tmp_path / "pipe")
+        assert reader.stdout.read() == state
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_results_are_written_as_a_whole(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "results.json")
+    kernels = ["bench", "kernels", "--rows", "gdn", "--lengths", "64", "--heads", 1, "--seconds", 0.01]
+    for command in ["verify", "--quick"], kernels:
+        succeed(*command, "--json", tmp_path / "link")
+        assert (tmp_path / "link").is_symlink() and json.loads((tmp_path / "results.json").read_text())
+        assert "/dev/full" in fail(*command, "--json", "/dev/full")
