@@ -5,20 +5,50 @@
 #include <cassert>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #ifdef DELTANET_OPENMP
 #include <omp.h>
+#include <pthread.h>
 #endif
 
 namespace deltanet {
 namespace {
 
+#ifdef DELTANET_OPENMP
+// Of a process only the thread that calls fork() lives on in the child, but OpenMP still counts on its other threads.
+bool forked = false;
+[[maybe_unused]] const int watches_fork = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+#else
+constexpr bool forked = false;
+#endif
+
 void set_openmp_threads([[maybe_unused]] int threads) {
 #ifdef DELTANET_OPENMP
   omp_set_num_threads(threads);
 #endif
+}
+
+// Calls work() on up to `threads` threads; one for each of `count` items is enough.
+template <class Work>
+void run_team(int threads, int64_t count, const Work& work) {
+#ifdef DELTANET_OPENMP
+  if (!forked) {
+    // Also for fewer items: OpenMP ends the threads that a smaller team leaves out, and what they keep with them.
+#pragma omp parallel num_threads(threads)
+    work();
+    return;
+  }
+#endif
+  std::vector<std::thread> others;
+  try {
+    for (int64_t t = 1; t < std::min<int64_t>(threads, count); ++t) others.emplace_back(work);
+  } catch (const std::system_error&) {  // the system has no more threads: those that there are do the work
+  }
+  work();
+  for (std::thread& other : others) other.join();
 }
 
 // The items [begin, end) that nobody has taken yet.
@@ -87,16 +117,7 @@ void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>
       }
     }
   };
-#ifdef DELTANET_OPENMP
-  // Also for fewer items: OpenMP ends the threads that a smaller team leaves out, and what they keep with them.
-#pragma omp parallel num_threads(threads)
-  work();
-#else
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < std::min<int64_t>(threads, count); ++t) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
-#endif
+  run_team(threads, count, work);
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -121,8 +142,12 @@ void run_shares(int threads, int shares, int64_t count, int64_t least,
   });
 }
 
-ThreadLimit::ThreadLimit(int threads) : before_(default_threads()) {
-  set_openmp_threads(threads > 0 ? threads : before_);
+ThreadLimit::ThreadLimit(int threads)
+    : before_(default_threads()),
+      threads_(forked        ? 1
+               : threads > 0 ? threads
+                             : before_) {
+  set_openmp_threads(threads_);
 }
 
 ThreadLimit::~ThreadLimit() { set_openmp_threads(before_); }

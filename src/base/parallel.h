@@ -10,7 +10,8 @@ namespace deltanet {
 
 // Calls body(0) ... body(count-1), each once, on up to `threads` threads (0: default_threads()). Items are handed out
 // one by one in order, so long ones should come first. The first exception is rethrown here after all threads have
-// stopped. Calls with the same number of threads find the same threads again, with all they keep (thread_local).
+// stopped. Calls with the same number of threads find the same threads again, with all they keep (thread_local), except
+// in a child of fork(), where every call starts threads of its own.
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body);
 
@@ -47,6 +48,7 @@ void parallel_shares(int threads, int shares, int64_t count, int64_t least, cons
 
 // Limits the threads of libraries that run OpenMP regions of their own, as long as it lives and on the calling thread
 // only (0: default_threads()). Without OpenMP here there is nothing to limit: such a library follows its environment.
+// In a child of fork() they get one thread: a team would wait for the threads of the parent for ever.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int threads);
@@ -54,8 +56,10 @@ class ThreadLimit {
   ThreadLimit(const ThreadLimit&) = delete;
   ThreadLimit& operator=(const ThreadLimit&) = delete;
 
+  int threads() const { return threads_; }  // what is allowed
+
  private:
-  int before_;
+  int before_, threads_;
 };
 
 }  // namespace deltanet

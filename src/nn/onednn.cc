@@ -159,7 +159,7 @@ void onednn_matmul(const Matmul& product, int threads) {
   assert(threads >= 1);
   const ThreadLimit limit(threads);
   try {
-    multiply(product, threads);
+    multiply(product, limit.threads());
   } catch (const dnnl::error& error) {
     throw Error("[matmul] oneDNN: " + std::string(error.what()) + "; given m = " + std::to_string(product.m) +
                 ", n = " + std::to_string(product.n) + ", depth = " + std::to_string(product.depth));
