@@ -97,6 +97,7 @@ int main(int argc, char** argv) {
   using namespace deltanet::cli;
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a log should show what has been said when a program is stopped
   prepare_files();
+  const bool terminal = isatty(STDOUT_FILENO) == 1;  // fails only when it is closed, which SIGHUP says
   int status = 1;
   std::string trouble;
   try {
@@ -110,7 +111,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     trouble = error.what();
   }
-  const bool all_said = std::fflush(stdout) == 0 && !std::ferror(stdout);
+  const bool all_said = (std::fflush(stdout) == 0 && !std::ferror(stdout)) || terminal;
   if (!all_said && trouble.empty()) {
     trouble = "[output] standard output cannot be written; is the disk full, or its reader gone?";
   }
