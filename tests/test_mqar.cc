@@ -7,9 +7,9 @@
 #include <numeric>
 #include <set>
 
+#include "experiments/mqar.h"
 #include "nn/cross_entropy.h"
 #include "temporary_directory.h"
-#include "train/mqar.h"
 
 namespace deltanet::test {
 namespace {

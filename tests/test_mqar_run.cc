@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/parallel.h"
+#include "experiments/mqar_results.h"
 #include "temporary_directory.h"
-#include "train/mqar_results.h"
 
 namespace deltanet::test {
 namespace {

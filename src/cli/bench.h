@@ -4,8 +4,8 @@
 
 #include "cli/command.h"
 
-// `deltanet bench`: its subcommands, one file each. What they share is in bench_rows.h, bench_work.h and
-// bench_measure.h. bench/README.md says what is counted and how.
+// `deltanet bench`: its subcommands, one file each. What measures is in src/bench;
+// bench/README.md says what is counted and how.
 
 namespace deltanet::cli {
 

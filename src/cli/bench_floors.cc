@@ -9,15 +9,18 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/text.h"
+#include "bench/measure.h"
+#include "bench/step_kernel.h"
 #include "cli/bench.h"
-#include "cli/bench_measure.h"
 #include "cli/bench_memory.h"
-#include "cli/bench_step.h"
-#include "cli/bench_work.h"
+#include "bench/work.h"
+#include "cli/json_file.h"
 #include "cli/terminal.h"
 #include "deltanet/deltanet.h"
 
 namespace deltanet::cli {
+using namespace bench;
 namespace {
 
 constexpr int64_t kLength = 4096, kLong = 65536, kMemoryLength = 32768;

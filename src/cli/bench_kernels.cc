@@ -7,14 +7,17 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+#include "bench/measure.h"
 #include "cli/bench.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_rows.h"
-#include "cli/bench_work.h"
+#include "bench/rows.h"
+#include "bench/work.h"
+#include "cli/json_file.h"
 #include "cli/terminal.h"
 #include "deltanet/deltanet.h"
 
 namespace deltanet::cli {
+using namespace bench;
 namespace {
 
 constexpr int kMinRepeats = 3, kMaxRepeats = 25;

@@ -13,12 +13,14 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bench/measure.h"
 #include "cli/bench.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_work.h"
+#include "bench/work.h"
+#include "cli/json_file.h"
 #include "deltanet/deltanet.h"
 
 namespace deltanet::cli {
+using namespace bench;
 namespace {
 
 struct Settings {

@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/text.h"
+#include "bench/measure.h"
 #include "cli/bench.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_rows.h"
+#include "bench/rows.h"
+#include "cli/json_file.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
@@ -20,6 +22,7 @@
 #include "simd/bandwidth.h"
 
 namespace deltanet::cli {
+using namespace bench;
 namespace {
 
 namespace fs = std::filesystem;

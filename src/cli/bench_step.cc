@@ -6,16 +6,19 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+#include "bench/measure.h"
+#include "bench/step_kernel.h"
 #include "cli/bench.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_rows.h"
-#include "cli/bench_step.h"
-#include "cli/bench_work.h"
+#include "bench/rows.h"
+#include "bench/work.h"
+#include "cli/json_file.h"
 #include "cli/terminal.h"
 #include "deltanet/deltanet.h"
 #include "recurrence/arrays.h"
 
 namespace deltanet::cli {
+using namespace bench;
 namespace {
 
 constexpr uint64_t kSeed = 11;

@@ -11,9 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/text.h"
+#include "bench/measure.h"
 #include "cli/bench.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_rows.h"
+#include "bench/rows.h"
+#include "cli/json_file.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
@@ -23,6 +25,7 @@
 #include "train/batch_model.h"
 
 namespace deltanet::cli {
+using namespace bench;
 namespace {
 
 struct Settings {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"

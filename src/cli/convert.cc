@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "deltanet/error.h"

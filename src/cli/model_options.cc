@@ -76,17 +76,4 @@ GenerateOptions generate_options(const SamplingOptions& options, const Model& mo
   return chosen;
 }
 
-std::string bytes_text(double bytes) {
-  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  while (bytes >= 1000 && unit + 1 < std::size(units)) bytes /= 1000, ++unit;
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.3g} {}", bytes, units[unit]);
-}
-
-std::string grouped_text(int64_t value) {
-  std::string text = std::to_string(value);
-  for (auto i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3) text.insert(static_cast<std::size_t>(i), ",");
-  return text;
-}
-
 }  // namespace deltanet::cli

@@ -37,9 +37,4 @@ void add_sampling_options(const Arguments& args, SamplingOptions& options);
 // With the end tokens that the model and the tokenizer name, unless they are to be ignored.
 GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer);
 
-// "1.37 GB", "512 kB"
-std::string bytes_text(double bytes);
-// 342184896 -> "342,184,896"
-std::string grouped_text(int64_t value);
-
 }  // namespace deltanet::cli

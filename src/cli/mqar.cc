@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/parallel.h"
-#include "cli/bench_measure.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/live_lines.h"
 #include "cli/mqar_tables.h"

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <set>
 
-#include "cli/bench_measure.h"
+#include "base/text.h"
 #include "cli/terminal.h"
 
 namespace deltanet::cli {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "train/mqar_results.h"
+#include "experiments/mqar_results.h"
 
 // What `deltanet mqar` and `deltanet quickstart` both print about runs of MQAR.
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "cli/bench_measure.h"
+#include "base/text.h"
 #include "cli/live_lines.h"
 #include "cli/terminal.h"
 #include "cli/text_stream.h"

@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -41,23 +39,6 @@ std::string green(std::string_view text) { return colored("32", text); }
 std::string red(std::string_view text) { return colored("1;31", text); }
 std::string verdict(bool holds) { return holds ? green("PASS") : red("FAIL"); }
 
-std::string number_text(double value) {
-  const double size = std::fabs(value);
-  if (size >= 1e5 || (size > 0 && size < 1e-3)) return fmt::format("{:.1e}", value);
-  return fmt::format("{:.4g}", value);
-}
-
-std::string duration_text(double seconds) {
-  constexpr double kLongest = 100 * 365.25 * 86400;
-  const double rounded = std::floor(seconds + 0.5);        // what is left may be below zero by a rounding error
-  if (!(rounded >= 0 && rounded <= kLongest)) return "-";  // NaN too
-  const auto whole = static_cast<int64_t>(rounded);
-  const int64_t days = whole / 86400, hours = whole / 3600, minutes = whole / 60 % 60;
-  if (days > 0) return fmt::format("{}d{:02}h", days, hours % 24);
-  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60);
-  return fmt::format("{}:{:02}", minutes, whole % 60);
-}
-
 void say(std::FILE* stream, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stream);
   std::fflush(stream);
@@ -84,6 +65,19 @@ void print_table(const std::vector<std::vector<std::string>>& rows, const std::v
     line.erase(line.find_last_not_of(' ') + 1);
     fmt::print("{}\n", line);
   }
+}
+
+void Progress::show(std::string_view text) {
+  static const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (!terminal) return;
+  say(stderr, fmt::format("\r\x1b[K{}", text));
+  shown_ = true;
+}
+
+void Progress::clear() {
+  if (!shown_) return;
+  say(stderr, "\r\x1b[K");
+  shown_ = false;
 }
 
 }  // namespace deltanet::cli

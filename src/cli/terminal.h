@@ -17,13 +17,6 @@ std::string green(std::string_view text);
 std::string red(std::string_view text);
 std::string verdict(bool holds);  // PASS or FAIL
 
-// A number as people read it: 0, 17, 0.3333, 2.1e-15.
-std::string number_text(double value);
-
-// A time as people read it: 75 -> "1:15", 4000 -> "1:06:40", 190000 -> "2d04h". "-" where there is none to tell: below
-// zero, not finite, or more than a hundred years, which are estimates from a speed of nearly nothing.
-std::string duration_text(double seconds);
-
 // Writes text to a stream, and goes on where nobody can see it any more, such as after a terminal was closed: saving is
 // more important than saying so.
 void say(std::FILE* stream, std::string_view text);
@@ -32,5 +25,16 @@ void say(std::FILE* stream, std::string_view text);
 // colours. The last column is never padded.
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers = {},
                  int indent = 0);
+
+// One changing line on standard error, where that is a terminal.
+class Progress {
+ public:
+  ~Progress() { clear(); }
+  void show(std::string_view text);
+  void clear();
+
+ private:
+  bool shown_ = false;
+};
 
 }  // namespace deltanet::cli

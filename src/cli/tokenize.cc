@@ -9,7 +9,7 @@
 #include <chrono>
 #include <memory>
 
-#include "cli/bench_measure.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"

@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "cli/bench_measure.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/processes.h"

@@ -1,43 +1,29 @@
 // `deltanet verify`: runs every theme, prints what was claimed and what was measured, and fails where they differ.
 
-#include "cli/verify.h"
-
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "deltanet/deltanet.h"
+#include "theory/statements.h"
 
 namespace deltanet::cli {
-
-bool Check::holds() const {
-  if (relation == "<=") return measured <= bound;
-  if (relation == ">=") return measured >= bound;
-  if (relation == "<") return measured < bound;
-  if (relation == ">") return measured > bound;
-  return std::fabs(measured - bound) <= 1e-14 * std::fabs(bound);  // "=", to the rounding of a few operations
-}
-
 namespace {
 
 struct Settings {
-  VerifyOptions options;
+  theory::CheckOptions options;
   std::string json_file;
 };
 
-using Theme = Section (*)(const VerifyOptions&);
-constexpr Theme kThemes[] = {verify_least_squares, verify_regression, verify_eigenvalues, verify_proximal,
-                             verify_chunkwise};
-
-void print_section(const Section& section) {
+void print_section(const theory::Section& section) {
   fmt::print("{}\n  {}\n\n", bold(section.title), section.measures);
   std::vector<std::string> header = {"statement", "paper"};
   std::vector<std::size_t> numbers;
@@ -47,7 +33,7 @@ void print_section(const Section& section) {
   header.insert(header.end(), {"must be", ""});
 
   std::vector<std::vector<std::string>> table = {header};
-  for (const Check& check : section.checks) {
+  for (const theory::Check& check : section.checks) {
     std::vector<std::string> line = {check.statement, check.paper};
     for (const double part : check.parts) line.push_back(number_text(part));
     if (section.parts.empty()) line.push_back(number_text(check.measured));
@@ -59,9 +45,9 @@ void print_section(const Section& section) {
   fmt::print("\n");
 }
 
-nlohmann::json to_json(const Section& section) {
+nlohmann::json to_json(const theory::Section& section) {
   nlohmann::json checks = nlohmann::json::array();
-  for (const Check& check : section.checks) {
+  for (const theory::Check& check : section.checks) {
     nlohmann::json json = {{"statement", check.statement}, {"paper", check.paper}, {"measured", check.measured},
                            {"relation", check.relation},   {"bound", check.bound}, {"pass", check.holds()}};
     for (std::size_t i = 0; i < check.parts.size(); ++i) json["parts"][section.parts[i]] = check.parts[i];
@@ -80,12 +66,12 @@ int run(const Settings& settings) {
                            {"quick", settings.options.quick},
                            {"sections", nlohmann::json::array()}};
   int holding = 0, total = 0;
-  for (const Theme theme : kThemes) {
-    const Section section = theme(settings.options);
+  for (const theory::Theme theme : theory::kThemes) {
+    const theory::Section section = theme(settings.options);
     print_section(section);
     std::fflush(stdout);
     report["sections"].push_back(to_json(section));
-    for (const Check& check : section.checks) holding += check.holds();
+    for (const theory::Check& check : section.checks) holding += check.holds();
     total += static_cast<int>(section.checks.size());
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

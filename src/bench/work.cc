@@ -1,4 +1,4 @@
-#include "cli/bench_work.h"
+#include "bench/work.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "recurrence/arrays.h"
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 namespace {
 
 constexpr int64_t kDrawnTokens = 512;  // tokens of random data; longer sequences repeat them
@@ -208,4 +208,4 @@ double error_against_recurrent(const BenchRow& row, Workspace& workspace, const 
   return worst;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

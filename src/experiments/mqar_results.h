@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/mqar_run.h"
+#include "experiments/mqar_run.h"
 
 namespace deltanet {
 

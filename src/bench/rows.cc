@@ -1,8 +1,8 @@
-#include "cli/bench_rows.h"
+#include "bench/rows.h"
 
 #include "simd/kernels.h"
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 std::vector<std::string> default_bench_labels() {
   return {kBaseline, "pgdn", kDistinctKeys, "kda", "pkda", "dplr", "mesa", "linear_attn"};
 }
@@ -38,4 +38,4 @@ std::optional<double> training_flops(const Spec& spec, const Shape& shape) {
   return forward ? std::optional<double>(3 * *forward) : std::nullopt;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

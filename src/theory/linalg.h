@@ -7,7 +7,7 @@
 // Small dense float64 linear algebra for `deltanet verify`: textbook algorithms that share nothing with the library, so
 // that they can judge it.
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 
 struct Matrix {
   std::size_t rows = 0, columns = 0;
@@ -27,4 +27,4 @@ Matrix least_squares(Matrix a, Matrix b);
 // All eigenvalues of a square matrix, without assuming symmetry: Hessenberg form, then shifted QR steps with deflation.
 std::vector<std::complex<double>> eigenvalues(const Matrix& a);
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

@@ -6,12 +6,12 @@
 #include <complex>
 #include <random>
 
-#include "cli/verify.h"
-#include "cli/verify_linalg.h"
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
+#include "theory/linalg.h"
+#include "theory/statements.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 constexpr int64_t kDim = 12;
@@ -111,7 +111,7 @@ Token amplified(Token token) {
 
 }  // namespace
 
-Section verify_eigenvalues(const VerifyOptions& options) {
+Section check_eigenvalues(const CheckOptions& options) {
   const int draws = options.quick ? 50 : 400;
   Tokens tokens(options.seed);
   const Spec gdn = find_row("gdn").spec;
@@ -156,4 +156,4 @@ Section verify_eigenvalues(const VerifyOptions& options) {
   return section;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

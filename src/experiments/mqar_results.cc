@@ -1,4 +1,4 @@
-#include "train/mqar_results.h"
+#include "experiments/mqar_results.h"
 
 #include <fcntl.h>
 #include <unistd.h>

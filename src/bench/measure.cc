@@ -1,28 +1,19 @@
-#include "cli/bench_measure.h"
-
-#include <fmt/format.h>
-#include <unistd.h>
+#include "bench/measure.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/file.h"
 #include "base/parallel.h"
-#include "cli/terminal.h"
-#include "deltanet/error.h"
 #include "deltanet/runtime.h"
 #include "simd/kernels.h"
 
-namespace deltanet::cli {
-
+namespace deltanet::bench {
 namespace {
 
 double now(Clock clock) {
@@ -86,19 +77,6 @@ double measure_peak(int threads, double seconds) {
   return total;
 }
 
-void Progress::show(std::string_view text) {
-  static const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (!terminal) return;
-  say(stderr, fmt::format("\r\x1b[K{}", text));
-  shown_ = true;
-}
-
-void Progress::clear() {
-  if (!shown_) return;
-  say(stderr, "\r\x1b[K");
-  shown_ = false;
-}
-
 std::string cpu_model() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
@@ -115,37 +93,4 @@ nlohmann::json machine_json(int threads) {
           {"threads", threads},           {"deltanet", version()}};
 }
 
-void check_writable(const std::string& path) {
-  std::error_code none;
-  const auto status = std::filesystem::status(path, none);
-  if (path.empty() || path == "-" || std::filesystem::is_fifo(status)) return;  // its reader would take it for the end
-  if (!std::ofstream(path, std::ios::app)) {
-    throw Error(fmt::format("[bench] --json: cannot write to '{}'; expected a file that can be created", path));
-  }
-}
-
-void write_json(const std::string& path, const nlohmann::json& json) {
-  if (path.empty()) return;
-  const std::string text = json.dump(2) + "\n";
-  if (path == "-") {
-    fmt::print("{}", text);
-    return;
-  }
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
-std::string count_text(double value) {
-  if (value >= 1e6) return digits_text(value / 1e6) + "M";
-  if (value >= 1e3) return digits_text(value / 1e3) + "k";
-  return digits_text(value);
-}
-
-std::string digits_text(double value) {
-  if (!std::isfinite(value)) return "-";
-  const int before = value == 0 ? 1 : static_cast<int>(std::floor(std::log10(std::fabs(value)))) + 1;
-  return fmt::format("{:.{}f}", value, std::clamp(3 - before, 0, 6));
-}
-
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

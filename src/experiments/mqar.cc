@@ -1,4 +1,4 @@
-#include "train/mqar.h"
+#include "experiments/mqar.h"
 
 #include <algorithm>
 #include <cmath>

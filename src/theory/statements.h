@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-// `deltanet verify`: the statements of the paper, measured. Private to the command; one verify_*.cc per theme.
+// The statements of the paper, measured: what `deltanet verify` prints. One file per theme.
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 
 // One measured statement.
 struct Check {
@@ -32,17 +32,21 @@ struct Section {
   std::vector<std::string> parts = {};
 };
 
-struct VerifyOptions {
+struct CheckOptions {
   bool quick = false;
   uint64_t seed = 1;
   int threads = 0;
 };
 
-Section verify_least_squares(
-    const VerifyOptions& options);                         // Theorem 3.1, and its failure for diagonal preconditioners
-Section verify_regression(const VerifyOptions& options);   // Theorem 3.2
-Section verify_eigenvalues(const VerifyOptions& options);  // Lemmas E.1, E.2, E.3
-Section verify_proximal(const VerifyOptions& options);     // the objectives of App. G
-Section verify_chunkwise(const VerifyOptions& options);    // every row: chunkwise = recurrent = reference
+using Theme = Section (*)(const CheckOptions&);
 
-}  // namespace deltanet::cli
+Section check_least_squares(const CheckOptions& options);  // Theorem 3.1, and where diagonal preconditioners differ
+Section check_regression(const CheckOptions& options);     // Theorem 3.2
+Section check_eigenvalues(const CheckOptions& options);    // Lemmas E.1, E.2, E.3
+Section check_proximal(const CheckOptions& options);       // the objectives of App. G
+Section check_chunkwise(const CheckOptions& options);      // every row: chunkwise = recurrent = reference
+
+inline constexpr Theme kThemes[] = {check_least_squares, check_regression, check_eigenvalues, check_proximal,
+                                    check_chunkwise};
+
+}  // namespace deltanet::theory

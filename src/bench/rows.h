@@ -8,7 +8,7 @@
 
 // What is benchmarked.
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 
 struct BenchRow {
   std::string label;
@@ -32,4 +32,4 @@ std::optional<double> forward_flops(const Spec& spec, const Shape& shape);
 // Forward and backward. Every product has two gradients of its own size; what backward recomputes is not counted.
 std::optional<double> training_flops(const Spec& spec, const Shape& shape);
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

@@ -4,13 +4,13 @@
 #include <functional>
 
 #include "base/arena.h"
-#include "cli/bench_measure.h"
-#include "cli/bench_step.h"
-#include "cli/bench_work.h"
+#include "bench/step_kernel.h"
+#include "bench/measure.h"
+#include "bench/work.h"
 #include "recurrence/arrays.h"
 #include "simd/kernels.h"
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 namespace {
 
 constexpr float kAlpha = 0.97f, kBeta = 0.6f;
@@ -93,4 +93,4 @@ StepKernelResult measure_step_kernel(const Shape& shape, int rounds) {
   return result;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

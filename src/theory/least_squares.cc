@@ -5,12 +5,12 @@
 #include <cmath>
 #include <random>
 
-#include "cli/verify.h"
-#include "cli/verify_linalg.h"
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
+#include "theory/linalg.h"
+#include "theory/statements.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 constexpr double kRidge = 0.1;
@@ -20,7 +20,7 @@ struct Data {
   Array q, k, v;
 };
 
-Data draw(const VerifyOptions& options) {
+Data draw(const CheckOptions& options) {
   Data data{options.quick ? 48 : 128, 16, 8, {}, {}, {}};
   std::mt19937_64 rng(options.seed);
   std::normal_distribution<double> normal;
@@ -104,7 +104,7 @@ double two_by_two(Spec spec) {
 
 }  // namespace
 
-Section verify_least_squares(const VerifyOptions& options) {
+Section check_least_squares(const CheckOptions& options) {
   const Data data = draw(options);
   const Arrays tokens = {{"q", data.q}, {"k", data.k}, {"v", data.v}};
   Arrays inputs = tokens;
@@ -135,4 +135,4 @@ Section verify_least_squares(const VerifyOptions& options) {
   return section;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

@@ -7,11 +7,11 @@
 #include <functional>
 #include <random>
 
-#include "cli/verify.h"
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
+#include "theory/statements.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 constexpr std::size_t kK = 6, kV = 5;
@@ -180,7 +180,7 @@ constexpr Statement kStatements[] = {
 
 }  // namespace
 
-Section verify_proximal(const VerifyOptions& options) {
+Section check_proximal(const CheckOptions& options) {
   Section section{
       "The update of a row minimises its proximal objective",
       "gradient at the updated state, relative to the gradient before; S' previous state, a = alpha, b = beta",
@@ -197,4 +197,4 @@ Section verify_proximal(const VerifyOptions& options) {
   return section;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

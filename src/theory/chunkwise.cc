@@ -1,12 +1,12 @@
 // Every chunkwise form equals its recurrence (App. F): the fast path in chunk and in recurrent form, its backward, and
 // the float64 reference on the same random inputs.
 
-#include "cli/verify.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/rows.h"
 #include "recurrence/arrays.h"
+#include "theory/statements.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 // float32: rounding 6e-8, grown by some hundred dependent operations.
@@ -14,7 +14,7 @@ constexpr double kBound = 2e-5;
 
 }  // namespace
 
-Section verify_chunkwise(const VerifyOptions& options) {
+Section check_chunkwise(const CheckOptions& options) {
   Section section{
       "Every chunkwise form equals its recurrence (float32 against the float64 reference)",
       "normwise relative errors; c chunkwise, r recurrent, f64 reference, d the gradients of the chunkwise form",
@@ -51,4 +51,4 @@ Section verify_chunkwise(const VerifyOptions& options) {
   return section;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

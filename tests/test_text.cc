@@ -1,13 +1,13 @@
-// What the program prints for people.
+// Numbers as people read them.
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "cli/terminal.h"
+#include "base/text.h"
 
-namespace deltanet::cli {
+namespace deltanet {
 namespace {
 
 TEST(DurationText, IsShortAndRounded) {
@@ -32,4 +32,4 @@ TEST(DurationText, TimesThatSayNothingAreADash) {
 }
 
 }  // namespace
-}  // namespace deltanet::cli
+}  // namespace deltanet

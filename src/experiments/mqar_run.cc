@@ -1,4 +1,4 @@
-#include "train/mqar_run.h"
+#include "experiments/mqar_run.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "cli/verify_linalg.h"
+#include "theory/linalg.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "deltanet/error.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 using Complex = std::complex<double>;
@@ -121,4 +121,4 @@ std::vector<Complex> eigenvalues(const Matrix& a) {
   return values;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

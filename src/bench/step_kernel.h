@@ -4,7 +4,7 @@
 
 #include "deltanet/recurrence.h"
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 
 // The decode step of all value heads by the fused kernel and by a plain loop in four passes, on equal states.
 struct StepKernelResult {
@@ -14,4 +14,4 @@ struct StepKernelResult {
 
 StepKernelResult measure_step_kernel(const Shape& shape, int rounds);
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

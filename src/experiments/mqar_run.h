@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "experiments/mqar.h"
 #include "model/config.h"
-#include "train/mqar.h"
 
 namespace deltanet {
 

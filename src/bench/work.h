@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/arena.h"
-#include "cli/bench_rows.h"
+#include "bench/rows.h"
 
 // The tensors that a benchmark works on, and the check that the work is done right.
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 
 // A dense row-major tensor over `data`.
 Tensor dense_tensor(float* data, const std::vector<int64_t>& dims);
@@ -62,4 +62,4 @@ double error_against_reference(const BenchRow& row, const Shape& shape, bool wit
 // The chunkwise outputs of `work` against the token-recurrent form, at full length. Runs both.
 double error_against_recurrent(const BenchRow& row, Workspace& workspace, const Work& work);
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench

@@ -9,11 +9,11 @@
 #include <functional>
 #include <random>
 
-#include "cli/verify.h"
 #include "deltanet/reference.h"
 #include "deltanet/rows.h"
+#include "theory/statements.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 constexpr int64_t kDim = 16, kValues = 4, kTokens = 3 * kDim;
@@ -26,7 +26,7 @@ struct Experiment {
   std::vector<double> exact;  // S* q
 };
 
-Experiment make_experiment(const VerifyOptions& options) {
+Experiment make_experiment(const CheckOptions& options) {
   Experiment experiment{options.quick ? 1000 : 6000, {}, 0, {}, {}};
   std::mt19937_64 rng(options.seed);
   std::normal_distribution<double> normal;
@@ -107,7 +107,7 @@ int64_t crossover(int64_t d) {
 
 }  // namespace
 
-Section verify_regression(const VerifyOptions& options) {
+Section check_regression(const CheckOptions& options) {
   const Experiment experiment = make_experiment(options);
   const double bound = experiment.map_norm2 / kDim;
   const double d = kDim;
@@ -160,4 +160,4 @@ Section verify_regression(const VerifyOptions& options) {
   return section;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

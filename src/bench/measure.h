@@ -8,7 +8,7 @@
 
 // Clocks, statistics and the machine: what every benchmark needs, whatever it measures.
 
-namespace deltanet::cli {
+namespace deltanet::bench {
 
 // kCpu: the time of the calling thread, which leaves out what other programs take from it. For one thread only.
 enum class Clock { kWall, kCpu };
@@ -33,30 +33,9 @@ std::vector<std::vector<double>> interleave(const std::vector<std::function<void
 // GFLOP/s of fused multiply-adds when `threads` threads run them at once.
 double measure_peak(int threads, double seconds);
 
-// One changing line on standard error, where that is a terminal.
-class Progress {
- public:
-  ~Progress() { clear(); }
-  void show(std::string_view text);
-  void clear();
-
- private:
-  bool shown_ = false;
-};
-
 std::string cpu_model();
 
 // The CPU, the SIMD target in use, the version of the library, the number of threads.
 nlohmann::json machine_json(int threads);
 
-// Writes to a file, or to standard output for "-". Throws Error when the file cannot be written.
-void write_json(const std::string& path, const nlohmann::json& json);
-// Throws the same Error before anything is measured.
-void check_writable(const std::string& path);
-
-// 87123 -> "87.1k"
-std::string count_text(double value);
-// Three significant digits without an exponent: 0.0534, 1.27, 48.1, 1234.
-std::string digits_text(double value);
-
-}  // namespace deltanet::cli
+}  // namespace deltanet::bench
