@@ -44,14 +44,15 @@ struct HeadRun {
   KeyState key_state;
   std::vector<float*> states;  // S of each entry of `columns`, [Kp][lds]
 
-  HeadRun(const Problem& p, const Sequence& sequence, int64_t head, std::vector<Columns> cut, bool owns, int64_t lds,
-          Arena& arena)
+  // `initial`: what the key head carries at the start of the sequence.
+  HeadRun(const Problem& p, const Sequence& sequence, int64_t head, const KeyState& initial, std::vector<Columns> cut,
+          bool owns, int64_t lds, Arena& arena)
       : key_head(head),
         columns(std::move(cut)),
         owns_key_state(owns),
         prepare(p, head, Purpose::kForward, arena),
         key_state(KeyState::make(p, arena)) {
-    key_state.load_initial(p, sequence, head);
+    key_state.copy_from(p, initial);
     for (const Columns& c : columns) {
       states.push_back(arena.take_zeros(p.Kp * lds));
       if (!p.in.S0) continue;
@@ -139,23 +140,29 @@ void run_chunked(const Problem& p, const Task& task, const Outputs& out) {
   const TaskArena arena;
   const int64_t lds = simd::panel_stride(p.V);
   Runs runs;
+  KeyState initial = KeyState::make(p, arena.get());
   for (int64_t head = task.first_head; head < task.first_head + task.heads; ++head) {
-    runs.push_back(std::make_unique<HeadRun>(p, task.sequence, head, cut_columns(p, head, 1).front(), /*owns=*/true,
-                                             lds, arena.get()));
+    initial.load_initial(p, task.sequence, head);
+    runs.push_back(std::make_unique<HeadRun>(p, task.sequence, head, initial, cut_columns(p, head, 1).front(),
+                                             /*owns=*/true, lds, arena.get()));
   }
   run_heads(p, task.sequence, runs, lds, arena.get(), out);
 }
 
 // Each thread prepares the keys for itself: that is an eighth of the work, and cheaper than handing every chunk of keys
-// from one core's cache to the other's.
+// from one core's cache to the other's. What the key head starts from is read before any of them begins: a thread that
+// is late would find the final state there, where that overwrites the initial one.
 void run_chunked_shared(const Problem& p, const Task& task, int threads, const Outputs& out) {
   const std::vector<std::vector<Columns>> parts = cut_columns(p, task.first_head, threads);
+  Arena shared;
+  KeyState initial = KeyState::make(p, shared);
+  initial.load_initial(p, task.sequence, task.first_head);
   parallel_for(threads, static_cast<int64_t>(parts.size()), [&](int64_t i) {
     const TaskArena arena;
     const int64_t lds = simd::panel_stride(p.V);
     Runs runs;
-    runs.push_back(
-        std::make_unique<HeadRun>(p, task.sequence, task.first_head, parts[i], /*owns=*/i == 0, lds, arena.get()));
+    runs.push_back(std::make_unique<HeadRun>(p, task.sequence, task.first_head, initial, parts[i], /*owns=*/i == 0, lds,
+                                             arena.get()));
     run_heads(p, task.sequence, runs, lds, arena.get(), out);
   });
 }

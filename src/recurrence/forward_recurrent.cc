@@ -26,7 +26,8 @@ StateInPlace open_state(const Problem& p, const Sequence& sequence, int64_t valu
   } else {
     state = {arena.take(p.K * p.V), p.V, true};
   }
-  if (from && !(from.data == to.data && from.stride == to.stride)) {
+  const bool in_place = !state.is_copy && from.data == to.data && from.stride == to.stride;
+  if (from && !in_place) {
     load_state(from, n, value_head, p.K, p.V, state.S, state.lds);
   } else if (!from) {
     for (int64_t i = 0; i < p.K; ++i) std::fill_n(state.S + i * state.lds, p.V, 0.0f);
