@@ -268,6 +268,45 @@ def test_tokenize_counts_halves_of_surrogate_pairs(tmp_path):
     assert result.stderr == b"2 halves of surrogate pairs in JSON stood alone and became U+FFFD\n"
 
 
+# ---- the table of rows
+
+
+# Typed from the paper: Eq. 4, 5, 9, D.2.1, Table 2 and App. G.3.
+FORMULAS = {
+    "dn": "S_t = S_{t-1} + β_t (v_t - S_{t-1} k_t) k_tᵀ,  o_t = S_t q_t    Eq. 4",
+    "rls": "S_t = S_{t-1} + (v_t - S_{t-1} k_t) k̃_tᵀ,  o_t = S_t q_t    Eq. 5",
+    "pdn": "S_t = S_{t-1} + β_t (v_t - S_{t-1} k_t) k̃_tᵀ,  o_t = S_t q_t    Eq. 9",
+    "pgdn": "S_t = α_t S_{t-1} + β_t (v_t - α_t S_{t-1} k_t) k̃_tᵀ,  o_t = S_t q_t    Eq. 9",
+    "retnet": "S_t = α S_{t-1} + v_t k_tᵀ,  o_t = S_t q_t    Sec. 5, offline",
+    "p_mamba2": "S_t = α_t S_{t-1} + v_t k_tᵀ,  o_t = S_t q̃_t    Sec. 5, offline",
+    "kp_mamba2": "S_t = α_t S_{t-1} + v_t k̃_tᵀ,  o_t = S_t q_t    App. G.3",
+    "kda": "S_t = S_{t-1} Diag(α_t) + β_t (v_t - S_{t-1} Diag(α_t) k_t) k_tᵀ,  o_t = S_t q_t    Sec. 5, online",
+    "longhorn": "S_t = S_{t-1} + ε_t (v_t - S_{t-1} k_t) k_tᵀ,  o_t = S_t q_t    Sec. 5, online",
+    "dplr": "S_t = S_{t-1} (Diag(α_t) - a_t b_tᵀ) + v_t k_tᵀ,  o_t = S_t q_t    Eq. D.2.1",
+}
+
+
+@pytest.mark.parametrize("row", FORMULAS)
+def test_a_row_is_shown_as_the_paper_has_it(row):
+    lines = succeed("rows", row).decode().splitlines()
+    assert lines[2] == "  " + FORMULAS[row]
+
+
+def test_the_parts_of_a_formula_follow_it():
+    text = succeed("rows", "pgdn_amplify").decode()
+    for part in (
+        "A_t = α_tᴾ A_{t-1} + β_tᴾ (k_t ⊙ k_t)    Eq. 9",
+        "r_t = log(A_t) - μ,  s_t = r_t / (1 + |r_t|)    Eq. 9",
+        "B_t = exp(-log(x) (s_t - 1)/2),  x = 1.5    App. E.3; in [1, x]",
+        "k̃_t = B_t ⊙ k_t    Eq. 9",
+        "μ = log_atk_scale",
+    ):
+        assert part in text
+    assert "ε_t = β_t / (1 + β_t k_tᵀ k_t)    Table 2" in succeed("rows", "longhorn").decode()
+    assert "q̃_t = q_t - d k_t    Table 2" in succeed("rows", "comba").decode()
+    assert "q̃_t = (G_t + Λ)⁻¹ q_t    Eq. 3" in succeed("rows", "mesa").decode()
+
+
 # ---- where what is said goes
 
 
