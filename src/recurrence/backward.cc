@@ -184,10 +184,8 @@ void BackwardTask::allocate_records() {
     chunk_states_.push_back(std::move(states));
   }
   for (int64_t c = 0; c < (threads_ == 1 ? 1 : chunks); ++c) {
-    ChunkGrads grads{prepare.prepare().make_grads(arena_), std::vector<GateGrads>(p_.group)};
-    for (GateGrads& gates : grads.gates) {
-      if (p_.diagonal) gates.log_alpha_rows = arena_.take(kChunk * p_.Kp);
-    }
+    ChunkGrads grads{prepare.prepare().make_grads(arena_), {}};
+    for (int64_t v = 0; v < p_.group; ++v) grads.gates.push_back(prepare.prepare().make_gate_grads(arena_));
     chunk_grads_.push_back(std::move(grads));
   }
 }

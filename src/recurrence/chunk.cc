@@ -19,7 +19,6 @@ ChunkCore::ChunkCore(const Problem& problem, Arena& arena) : p_(problem) {
   const int64_t rows = kChunk * p_.Kp, sets = p_.write_sets, reads = p_.reads;
   w_columns_ = arena.take(sets * rows);
   gram_ = arena.take(reads * kChunk * kChunk);
-  erase_ = arena.take(rows);
   gamma_rows_ = arena.take(rows);
   value_columns_ = arena.take(sets * kChunk * kColumnBlock);
   read_columns_ = arena.take(reads * kChunk * kColumnBlock);
@@ -78,11 +77,10 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
   }
   if (!solves(key)) return;
   for (int64_t i = 0; i < kChunk; ++i) {
-    const int64_t seen = p_.erase_first ? i - 1 : i;  // the last decay that the erase key sees
-    ops.read_factor[i] = gates.erase[i] * (seen < 0 ? 1.0f : gamma[seen]);
+    ops.read_factor[i] = gates.erase[i] * (i == 0 ? 1.0f : gamma[i - 1]);
     if (i == 0) continue;
     for (int64_t j = 0; j < kChunk; ++j) {
-      ops.M()[i * kChunk + j] = gates.erase[i] * between[seen * kChunk + j] * gram_[i * kChunk + j];
+      ops.M()[i * kChunk + j] = gates.erase[i] * between[(i - 1) * kChunk + j] * gram_[i * kChunk + j];
     }
   }
   if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, ops.read_factor, key.e, p_.Kp, ops.e(), p_.Kp);
@@ -104,16 +102,11 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
   if (key.q) p_.simd.mul_rows(kChunk, Kp, gamma_rows_, key.q, ops.q(p_));
   std::copy_n(gamma_rows_ + (kChunk - 1) * Kp, Kp, ops.lambda);
   if (solves(key)) {
-    p_.simd.scale_rows(kChunk, Kp, gates.erase, key.e, Kp, erase_, Kp);
-    if (p_.erase_first) {
-      std::copy_n(erase_, Kp, ops.e());
-      p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, erase_ + Kp, ops.e() + Kp);
-    } else {
-      p_.simd.mul_rows(kChunk, Kp, gamma_rows_, erase_, ops.e());
-    }
+    std::copy_n(gates.e_rows, Kp, ops.e());
+    p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, gates.e_rows + Kp, ops.e() + Kp);
   }
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    p_.simd.diag_intra({Kp, p_.erase_first, solves(key) ? erase_ : nullptr, key.q, key.w + set * kChunk * Kp,
+    p_.simd.diag_intra({Kp, solves(key) ? gates.e_rows : nullptr, key.q, key.w + set * kChunk * Kp,
                         gates.alpha_rows, ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm,
                         ops.w_end + set * kChunk * Kp});
   }

@@ -68,7 +68,8 @@ class ChunkCore {
   void backward(const Operands& ops, int64_t n, const float* state, const float* d, float* dstate, float* dd, bool add,
                 OperandGrads& sums);
   void add(const OperandGrads& part, OperandGrads& sums) const;  // all but the gain
-  // From the operands to the keys and gates. Adds to grads; sets dgates.erase and log_alpha. Overwrites dops.
+  // From the operands to the keys and gates. Adds to grads; sets log_alpha of dgates, and erase or e_rows. Overwrites
+  // dops.
   void operands_backward(const KeyChunk& key, const Gates& gates, const Operands& ops, OperandGrads& dops,
                          GateGrads& dgates, KeyGrads& grads);
 
@@ -89,7 +90,6 @@ class ChunkCore {
   simd::Prefetcher prefetcher_;
   float* w_columns_;   // [Kp][sets*kChunk]: write keys transposed
   float* gram_;        // [reads*kChunk][kChunk]
-  float* erase_;       // [kChunk][Kp]: gained erase key
   float* gamma_rows_;  // [kChunk][Kp] diagonal decay since the start of the chunk
   // Backward only.
   float* value_columns_;  // [kColumnBlock][sets*kChunk]

@@ -123,7 +123,7 @@ void ChunkCore::scalar_backward(const KeyChunk& key, const Gates& gates, const O
   if (p_.erases) {
     p_.simd.dot_rows(kChunk, Kp, dops.eq, Kp, ops.e(), Kp, value);
     for (int64_t i = 0; i < kChunk; ++i) {
-      const int64_t seen = p_.erase_first ? i - 1 : i;
+      const int64_t seen = i - 1;  // the last decay before the erase key reads
       decay.add(0, seen, value[i]);
       factor[i] = seen < 0 ? 1.0f : gamma[seen];
       for (int64_t j = 0; j < kChunk; ++j) {
@@ -159,12 +159,11 @@ void ChunkCore::diagonal_backward(const KeyChunk& key, const Gates& gates, const
 
   // Products since the start of the chunk: token i's reads and, at the end, the state itself.
   p_.simd.mul_rows(kChunk, Kp, dq_end, ops.q(p_), log_alpha);
-  float* de = rows_temp_;
+  float* de = dgates.e_rows;
   if (p_.erases) {
-    const int64_t shift = p_.erase_first ? 1 : 0;
-    p_.simd.add_mul_rows(kChunk - shift, Kp, dops.eq + shift * Kp, ops.e() + shift * Kp, log_alpha);
+    p_.simd.add_mul_rows(kChunk - 1, Kp, dops.eq + Kp, ops.e() + Kp, log_alpha);
     std::copy_n(dops.eq, Kp, de);
-    p_.simd.mul_rows(kChunk - shift, Kp, gamma_rows_, dops.eq + shift * Kp, de + shift * Kp);
+    p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, dops.eq + Kp, de + Kp);
   }
   p_.simd.add_mul_rows(1, Kp, dops.lambda, ops.lambda, log_alpha + (kChunk - 1) * Kp);
   const float one = 1.0f;
@@ -174,31 +173,11 @@ void ChunkCore::diagonal_backward(const KeyChunk& key, const Gates& gates, const
   p_.simd.add_mul_rows(kChunk, Kp, gamma_rows_, dq_end, grads.q);
 
   // Products between two tokens of the chunk, or from a token to its end.
-  if (p_.erases) p_.simd.scale_rows(kChunk, Kp, gates.erase, key.e, Kp, erase_, Kp);
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    const simd::DiagIntra pairs{Kp,
-                                p_.erase_first,
-                                p_.erases ? erase_ : nullptr,
-                                key.q,
-                                key.w + set * rows,
-                                gates.alpha_rows,
-                                nullptr,
-                                nullptr,
-                                ldm,
-                                nullptr};
+    const simd::DiagIntra pairs{Kp,      gates.e_rows, key.q, key.w + set * rows, gates.alpha_rows,
+                                nullptr, nullptr,      ldm,   nullptr};
     p_.simd.diag_intra_grad({pairs, dops.mp + set * kChunk, dP + set * kChunk, ldm, dops.w_end + set * rows, de,
                              grads.q, grads.w + set * rows, log_alpha, dops.eq});
-  }
-  if (p_.erases) {
-    p_.simd.dot_rows(kChunk, Kp, de, Kp, key.e, Kp, dgates.erase);
-    p_.simd.add_scaled_rows(kChunk, Kp, gates.erase, de, Kp, grads.e, Kp);
-  }
-  if (p_.spec.decay != Decay::kDiag) {
-    for (int64_t i = 0; i < kChunk; ++i) {
-      double sum = 0.0;
-      for (int64_t j = 0; j < p_.K; ++j) sum += log_alpha[i * Kp + j];
-      dgates.log_alpha[i] = static_cast<float>(sum);
-    }
   }
 }
 

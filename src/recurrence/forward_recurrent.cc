@@ -61,10 +61,8 @@ class TokenStep {
     }
     step.q = q_;
     if (p_.erases) {
-      p_.simd.scale_rows(1, Kp, gates.erase + t, key.e + t * Kp, Kp, e_, Kp);
-      if (!p_.erase_first && p_.diagonal) p_.simd.mul_rows(1, Kp, step.alpha, e_, e_);
-      if (!p_.erase_first && !p_.diagonal) p_.simd.scale_rows(1, Kp, gates.alpha + t, e_, Kp, e_, Kp);
-      step.e = e_;
+      if (!gates.e_rows) p_.simd.scale_rows(1, Kp, gates.erase + t, key.e + t * Kp, Kp, e_, Kp);
+      step.e = gates.e_rows ? gates.e_rows + t * Kp : e_;
     }
     p_.simd.scale_rows(1, p_.Vp, gates.gain + t, values, p_.Vp, v_, p_.Vp);
     step.v = dplr ? nullptr : v_;

@@ -85,12 +85,12 @@ KeyChunk Prepare::make_chunk(Arena& arena) const {
   c.eq = arena.take(p_.reads * rows);
   if (queries_) c.q = c.eq + (p_.reads - 1) * rows;
   if (p_.erases) c.e = c.eq;
-  if (p_.spec.solve == Solve::kDplr) {
+  if (p_.write_sets == 2) {
     c.w = arena.take(2 * rows);
     c.k = c.w + rows;
     if (record_ && p_.spec.tying == Tying::kRwkv7) c.eta = arena.take(rows);
   } else {
-    c.k = p_.erases ? c.e : arena.take(rows);
+    c.k = p_.erases && !p_.own_erase_key ? c.e : arena.take(rows);
     c.w = p_.own_write_key() ? arena.take(rows) : c.k;
   }
   if (p_.spec.tie_gates && p_.spec.decay == Decay::kDiag) c.alpha_atk_rows = arena.take(rows);
@@ -110,23 +110,29 @@ KeyChunk Prepare::make_chunk(Arena& arena) const {
 Gates Prepare::make_gates(Arena& arena) const {
   Gates gates;
   if (p_.diagonal) gates.alpha_rows = arena.take(kChunk * p_.Kp);
+  if (p_.diagonal && p_.erases) gates.e_rows = arena.take(kChunk * p_.Kp);
   return gates;
+}
+
+GateGrads Prepare::make_gate_grads(Arena& arena) const {
+  GateGrads grads;
+  if (p_.diagonal) grads.log_alpha_rows = arena.take(kChunk * p_.Kp);
+  if (p_.diagonal && p_.erases) grads.e_rows = arena.take(kChunk * p_.Kp);
+  return grads;
 }
 
 KeyGrads Prepare::make_grads(Arena& arena) const {
   const int64_t rows = kChunk * p_.Kp;
-  const bool dplr = p_.spec.solve == Solve::kDplr;
   KeyGrads g;
   g.q = arena.take(rows);
-  if (dplr) {
-    g.e = arena.take(rows);
+  if (p_.write_sets == 2) {
     g.w = arena.take(2 * rows);
     g.k = g.w + rows;
   } else {
     g.k = arena.take(rows);
-    g.e = g.k;
     g.w = p_.own_write_key() ? arena.take(rows) : g.k;
   }
+  g.e = p_.own_erase_key ? arena.take(rows) : g.k;
   if (p_.has_moment()) g.dA = arena.take_zeros(p_.Kp);
   if (p_.has_matrix()) g.dmatrix = arena.take_zeros(p_.Kp * p_.Kp);
   return g;
@@ -251,7 +257,7 @@ void Prepare::skip(const Span& span, KeyState& state, KeyChunk& c) {
 void Prepare::low_rank_factors(KeyChunk& c) {
   const int64_t Kp = p_.Kp;
   const Inputs& in = p_.in;
-  float* b = c.w;
+  float* b = c.w;  // k itself where b = k
   load_rows(p_.spec.tying == Tying::kRwkv7 ? in.kk : in.a, c.span, head_, p_.K, c.e, Kp);
   switch (p_.spec.tying) {
     case Tying::kGeneral:
@@ -261,7 +267,6 @@ void Prepare::low_rank_factors(KeyChunk& c) {
       std::copy_n(c.e, c.span.fill * Kp, b);
       break;
     case Tying::kBEqK:
-      std::copy_n(c.k, c.span.fill * Kp, b);
       break;
     case Tying::kRwkv7: {
       float* eta = c.eta ? c.eta : temp_;
@@ -349,6 +354,12 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
     gates.erase[i] = gain;
   }
   if (p_.spec.gain == Gain::kComba) load_scalars(p_.in.beta_erase, span, value_head, 0.0f, gates.erase);
+  if (gates.e_rows) {
+    p_.simd.scale_rows(span.fill, p_.Kp, gates.erase, c.e, p_.Kp, gates.e_rows, p_.Kp);
+    if (p_.erases_decayed) p_.simd.mul_rows(span.fill, p_.Kp, gates.alpha_rows, gates.e_rows, gates.e_rows);
+  } else if (p_.erases_decayed) {
+    for (int64_t i = 0; i < span.fill; ++i) gates.erase[i] *= gates.alpha[i];
+  }
 }
 
 }  // namespace deltanet

@@ -50,7 +50,8 @@ struct KeyChunk {
 // The gates of one value head over a chunk.
 struct Gates {
   float gain[kChunk];               // multiplies the value
-  float erase[kChunk];              // multiplies the erase key
+  float erase[kChunk];              // multiplies the erase key, and holds its scalar decay
+  float* e_rows = nullptr;          // [kChunk][Kp] diagonal decay: the erase key with gain and decay
   float beta[kChunk];               // the input behind the gain
   alignas(64) float alpha[kChunk];  // scalar decay
   float* alpha_rows = nullptr;      // [kChunk][Kp] diagonal decay
@@ -66,6 +67,7 @@ struct GateGrads {
   float beta[kChunk], beta_erase[kChunk];
   float log_alpha[kChunk];
   float* log_alpha_rows = nullptr;
+  float* e_rows = nullptr;
 };
 
 // Gradients of a key head's chunk, summed over the value heads of the group. e and w point at k's rows where the
@@ -98,6 +100,7 @@ class Prepare {
 
   KeyChunk make_chunk(Arena& arena) const;
   Gates make_gates(Arena& arena) const;
+  GateGrads make_gate_grads(Arena& arena) const;
   KeyGrads make_grads(Arena& arena) const;
 
   // Fills the chunk from the inputs and advances the state over it.
@@ -108,7 +111,7 @@ class Prepare {
 
   // Call order for a chunk: clear(grads); core and gates_backward for each value head; backward; store_gates.
   void clear(KeyGrads& grads) const;
-  // From the gradients of gain and erase to those of beta, the decay and k.Pk, k.k.
+  // From the gradients of gain and erase to those of beta, the decay and k.Pk, k.k. Overwrites e_rows of `dgates`.
   void gates_backward(const KeyChunk& chunk, const Gates& gates, GateGrads& dgates, KeyGrads& grads) const;
   // From read query, erase and write key to the inputs of the key head, which are stored in `out`. `tied` receives the
   // share of beta and the decay if the preconditioner uses them.

@@ -19,6 +19,26 @@ void Prepare::clear(KeyGrads& g) const {
 void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& dg, KeyGrads& grads) const {
   const bool comba = p_.spec.gain == Gain::kComba;
   const bool dplr = p_.spec.solve == Solve::kDplr;
+  if (gates.e_rows) {
+    // e = erase * decay * key: first the decay, then the two others.
+    const int64_t Kp = p_.Kp;
+    if (p_.erases_decayed) {
+      p_.simd.add_mul_rows(kChunk, Kp, dg.e_rows, gates.e_rows, dg.log_alpha_rows);
+      p_.simd.mul_rows(kChunk, Kp, gates.alpha_rows, dg.e_rows, dg.e_rows);
+    }
+    p_.simd.dot_rows(kChunk, Kp, dg.e_rows, Kp, c.e, Kp, dg.erase);
+    p_.simd.add_scaled_rows(kChunk, Kp, gates.erase, dg.e_rows, Kp, grads.e, Kp);
+  } else if (p_.erases_decayed) {
+    for (int64_t i = 0; i < c.span.rows; ++i) {
+      dg.log_alpha[i] += dg.erase[i] * gates.erase[i];
+      dg.erase[i] *= gates.alpha[i];
+    }
+  }
+  for (int64_t i = 0; p_.diagonal && p_.spec.decay != Decay::kDiag && i < kChunk; ++i) {
+    double sum = 0.0;
+    for (int64_t j = 0; j < p_.K; ++j) sum += dg.log_alpha_rows[i * p_.Kp + j];
+    dg.log_alpha[i] = static_cast<float>(sum);
+  }
   for (int64_t i = 0; i < c.span.rows; ++i) {
     dg.beta[i] = 0.0f;
     dg.beta_erase[i] = dg.erase[i];
@@ -181,8 +201,7 @@ void Prepare::low_rank_factors_backward(const KeyChunk& c, KeyGrads& g, const In
     case Tying::kAEqB:
       p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.e, Kp);
       break;
-    case Tying::kBEqK:
-      p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.k, Kp);
+    case Tying::kBEqK:  // db is the gradient of k
       break;
     case Tying::kRwkv7:
       p_.simd.add_mul_rows(kChunk, Kp, c.eta, db, g.e);

@@ -27,10 +27,11 @@ struct Problem {
   float scale;                // of q
   bool erases;                // the row has an erase key (online and DPLR)
   bool diagonal;              // the chunk is treated with a decay vector per token
-  bool erase_first;           // the erase key reads the state before the token's decay
+  bool erases_decayed;        // the erase key reads the state after the token's decay: it is multiplied by the decay
+  bool own_erase_key;         // the erase key is not k
   simd::SquashCurve curve{};  // stable preconditioner
   int64_t reads;              // stacked read keys: erase and query, or query alone
-  int64_t write_sets;         // write keys per token: 1, or 2 for DPLR (solved and given)
+  int64_t write_sets;         // write keys per token: 1, or 2 (solved and given) for DPLR unless b = k
 
   Problem(const Spec& s, const Inputs& inputs, const Shape& sizes, const Options& options)
       : spec(s),
@@ -48,10 +49,11 @@ struct Problem {
     if (spec.precond == Precond::kAtkStable) curve = squash_curve(spec);
     const bool dplr = spec.solve == Solve::kDplr;
     erases = spec.solve != Solve::kOffline;
-    diagonal = spec.decay == Decay::kDiag || dplr;
-    erase_first = dplr || spec.gain == Gain::kComba;
+    erases_decayed = spec.solve == Solve::kOnline && spec.gain != Gain::kComba;
+    own_erase_key = dplr;
     reads = erases ? 2 : 1;
-    write_sets = dplr ? 2 : 1;
+    write_sets = dplr && spec.tying != Tying::kBEqK ? 2 : 1;
+    diagonal = spec.decay == Decay::kDiag || write_sets == 2;
   }
 
   bool key_side() const {

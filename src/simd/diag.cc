@@ -49,7 +49,7 @@ HWY_INLINE void run_key(const DiagIntra& p, int64_t j, int64_t column, Vec* HWY_
       if constexpr (kRead) dot_p = hn::MulAdd(hn::Load(d, p.q + i * p.n + column + v * kLanes), w[v], dot_p);
       if constexpr (kErase) {
         const Vec e = hn::Load(d, p.e + i * p.n + column + v * kLanes);
-        dot_m = hn::MulAdd(e, p.erase_first ? before : w[v], dot_m);
+        dot_m = hn::MulAdd(e, before, dot_m);
       }
     }
     sums_p[i] = hn::Add(sums_p[i], dot_p);
@@ -99,7 +99,7 @@ void diag_intra_grad_impl(const DiagIntraGrad& g) {
         hn::Store(w, d, g.scratch + i * n + column);
       }
       Vec dw = hn::Load(d, g.dw_end + j * n + column);
-      Vec later = hn::Zero(d);  // gradient through e_{i+1}, which reads w_j^(i) if erase_first
+      Vec later = hn::Zero(d);  // gradient through e_{i+1}, which reads w_j^(i)
       for (int64_t i = kChunk - 1; i > j; --i) {
         const int64_t at = i * n + column;
         const Vec w_i = hn::Load(d, g.scratch + at);
@@ -110,13 +110,9 @@ void diag_intra_grad_impl(const DiagIntraGrad& g) {
         if constexpr (kErase) {
           const Vec dM = hn::Set(d, g.dM[i * g.lddm + j]);
           const Vec e = hn::Load(d, p.e + at);
-          const Vec met = p.erase_first ? hn::Load(d, g.scratch + at - n) : w_i;
+          const Vec met = hn::Load(d, g.scratch + at - n);
           hn::Store(hn::MulAdd(dM, met, hn::Load(d, g.de + at)), d, g.de + at);
-          if (p.erase_first) {
-            later = hn::Mul(dM, e);
-          } else {
-            dw = hn::MulAdd(dM, e, dw);
-          }
+          later = hn::Mul(dM, e);
         }
         hn::Store(hn::MulAdd(dw, w_i, hn::Load(d, g.dalpha_log + at)), d, g.dalpha_log + at);
         dw = hn::Mul(dw, hn::Load(d, p.alpha + at));

@@ -113,11 +113,10 @@ struct PrecondScanGrad {
 
 // Interactions inside one chunk under a diagonal decay. For tokens i >= j, with w_j^(i) = w_j * alpha_{j+1} * ... *
 // alpha_i:
-//   P_ij = q_i . w_j^(i)  (j <= i),      M_ij = e_i . w_j^(i)  (j < i; w_j^(i-1) if erase_first)
+//   P_ij = q_i . w_j^(i)  (j <= i),      M_ij = e_i . w_j^(i-1)  (j < i: e reads before the token's decay)
 // Only products of decays are ever formed: nothing overflows and nothing is divided.
 struct DiagIntra {
   int64_t n;
-  bool erase_first;        // the erase key reads the state before this token's decay
   const float *e, *q, *w;  // [kChunk][n]; e null for offline rows, q null if P is not wanted
   const float* alpha;      // [kChunk][n]
   float *M, *P;            // [kChunk][ldm]
