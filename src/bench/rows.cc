@@ -19,7 +19,7 @@ std::optional<double> forward_flops(const Spec& spec, const Shape& shape) {
   const auto H = static_cast<double>(shape.H), U = static_cast<double>(shape.U);
   constexpr double C = simd::kChunk;
   const bool erases = spec.solve != Solve::kOffline;
-  const double write_keys = spec.solve == Solve::kDplr ? 2 : 1;
+  const double write_keys = spec.solve == Solve::kDplr && spec.tying != Tying::kBEqK ? 2 : 1;
   const double reads = erases ? 2 : 1;
 
   // With the state: every read key and every write key, 2 K V each.
@@ -27,7 +27,7 @@ std::optional<double> forward_flops(const Spec& spec, const Shape& shape) {
   // Inside the chunk, per token: the query meets the (C+1)/2 tokens up to it, the erase key the (C-1)/2 before it; once
   // along K for the interactions, once along V for what they carry. A scalar decay shares the first over a group.
   const double pairs = (C + 1) / 2 + (erases ? (C - 1) / 2 : 0);
-  const bool per_value_head = spec.decay == Decay::kDiag || spec.solve == Solve::kDplr;
+  const bool per_value_head = spec.decay == Decay::kDiag || write_keys == 2;
   flops += write_keys * pairs * 2 * ((per_value_head ? U : H) * K + U * V);
   if (spec.precond == Precond::kRls) flops += H * 4 * K * K;  // P k, and the update of P
   return flops * static_cast<double>(shape.B * shape.T);
