@@ -13,6 +13,9 @@ namespace deltanet::bench {
 // kCpu: the time of the calling thread, which leaves out what other programs take from it. For one thread only.
 enum class Clock { kWall, kCpu };
 
+// Called with what is being done now, such as "T=256: gdn: round 1 of 3".
+using Report = std::function<void(const std::string& doing)>;
+
 double seconds_of(const std::function<void()>& run, Clock clock = Clock::kWall);
 
 // The q-quantile by linear interpolation; NaN when there are no values.

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "deltanet/recurrence.h"
+#include "bench/work.h"
 
 namespace deltanet::bench {
 
@@ -10,6 +10,8 @@ namespace deltanet::bench {
 struct StepKernelResult {
   double error = 0;                        // between the two; nothing is timed if it is large
   std::vector<double> step, plain, ratio;  // seconds per token, and plain / step; one per round
+
+  bool correct() const { return error <= kReferenceTolerance; }
 };
 
 StepKernelResult measure_step_kernel(const Shape& shape, int rounds);
