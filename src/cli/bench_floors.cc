@@ -1,13 +1,12 @@
 // `deltanet bench floors`: what this library promises about speed and memory, measured in one run.
 
-#include "bench/floors.h"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "bench/floors.h"
 #include "cli/bench.h"
 #include "cli/json_file.h"
 #include "cli/terminal.h"

@@ -1,7 +1,5 @@
 // `deltanet bench kernels`: time against length.
 
-#include "bench/kernels.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "bench/kernels.h"
 #include "cli/bench.h"
 #include "cli/json_file.h"
 #include "cli/terminal.h"

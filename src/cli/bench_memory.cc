@@ -1,13 +1,12 @@
 // `deltanet bench memory`: what backward takes beyond the tensors of its caller.
 
-#include "bench/memory.h"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/measure.h"
+#include "bench/memory.h"
 #include "bench/rows.h"
 #include "cli/bench.h"
 #include "cli/json_file.h"

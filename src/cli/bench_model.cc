@@ -1,13 +1,12 @@
 // `deltanet bench model`: a language model against the machine.
 
-#include "bench/model.h"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "bench/model.h"
 #include "cli/bench.h"
 #include "cli/json_file.h"
 #include "cli/terminal.h"

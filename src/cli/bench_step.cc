@@ -1,7 +1,5 @@
 // `deltanet bench step`: the latency of one token, as in text generation.
 
-#include "bench/step.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -9,6 +7,7 @@
 
 #include "base/text.h"
 #include "bench/rows.h"
+#include "bench/step.h"
 #include "cli/bench.h"
 #include "cli/json_file.h"
 #include "cli/terminal.h"

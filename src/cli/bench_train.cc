@@ -1,13 +1,12 @@
 // `deltanet bench train`: training steps of language models, against what oneDNN reaches on their products.
 
-#include "bench/train.h"
-
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "bench/train.h"
 #include "cli/bench.h"
 #include "cli/json_file.h"
 #include "cli/terminal.h"

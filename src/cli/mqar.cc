@@ -2,20 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <mutex>
-#include <set>
 
-#include "base/parallel.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/live_lines.h"
 #include "cli/mqar_tables.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
-#include "deltanet/rows.h"
+#include "deltanet/runtime.h"
+#include "experiments/mqar_sweep.h"
 
 namespace deltanet::cli {
 namespace {
@@ -32,63 +29,13 @@ struct Settings {
   bool dry_run = false, no_plot = false;
 };
 
-struct Sweep {
-  std::vector<std::string> models;
-  std::vector<int64_t> lengths, pairs;  // empty: the paper's mix
-  std::vector<int64_t> d_models;
-  std::vector<double> lrs;
-  std::vector<uint64_t> seeds;
-  int64_t examples = 0;  // of each task in an epoch, for tasks that are trained one by one
-  MqarRun base;
-};
-
-// Tasks of the cuts that are not among the paper's tests, to be read at the end of a run.
-std::vector<MqarPart> cut_tests() {
-  std::vector<MqarPart> parts;
-  const std::vector<MqarPart> tests = mqar_tests();
-  for (const MqarCut& cut : mqar_cuts()) {
-    for (const MqarTask& task : cut.tasks) {
-      const MqarPart part{task, tests.front().examples};
-      const bool known = std::find(tests.begin(), tests.end(), part) != tests.end() ||
-                         std::find(parts.begin(), parts.end(), part) != parts.end();
-      if (!known) parts.push_back(part);
-    }
-  }
-  return parts;
-}
-
-Sweep paper_sweep() {
-  Sweep sweep;
-  sweep.models = {"dn", "pdn", "gdn", "pgdn"};
-  sweep.d_models = {64, 128, 256};
-  sweep.lrs = {1e-3, 3.16e-3, 1e-2, 3.16e-2};
-  sweep.seeds = {0};
-  sweep.examples = 100000;
-  sweep.base.more_tests = cut_tests();
-  return sweep;
-}
-
-Sweep quick_sweep() {
-  constexpr int64_t kSteps = 3000;
-  Sweep sweep;
-  sweep.models = {"dn", "pdn", "gdn", "pgdn"};
-  // Seeds differ by ten points, so the time goes into many of them instead of into learning rates. With this one and so
-  // many steps no run stayed without recall; with 1e-2 and fewer steps some did.
-  sweep.d_models = {32};
-  sweep.lrs = {5e-3};
-  sweep.seeds = {0, 1, 2, 3, 4, 5};
-  sweep.examples = 32000;
-  sweep.base = quick_mqar_run(kSteps);
-  return sweep;
-}
-
 template <class T>
 void override_with(const T& given, T& value) {
   if (given != T{}) value = given;
 }
 
-Sweep sweep_of(const Settings& settings) {
-  Sweep sweep = settings.preset == "paper" ? paper_sweep() : quick_sweep();
+MqarSweep sweep_of(const Settings& settings) {
+  MqarSweep sweep = settings.preset == "paper" ? paper_mqar_sweep() : quick_mqar_sweep();
   override_with(settings.models, sweep.models);
   override_with(settings.d_models, sweep.d_models);
   override_with(settings.lrs, sweep.lrs);
@@ -106,137 +53,41 @@ Sweep sweep_of(const Settings& settings) {
   return sweep;
 }
 
-// Runs with everything but row, size, learning rate and seed set: one for the mix, or one for each length and number of
-// pairs that fit together.
-std::vector<MqarRun> tasks_of(const Sweep& sweep) {
-  std::vector<MqarRun> runs;
-  if (sweep.lengths.empty()) runs.push_back(sweep.base);
-  for (const int64_t length : sweep.lengths) {
-    for (const int64_t pairs : sweep.pairs) {
-      const MqarTask task{length, pairs};
-      if (length < 4 * pairs) continue;
-      validate(sweep.base.options, task);
-      MqarRun run = sweep.base;
-      run.train = {{task, sweep.examples}};
-      run.tests = {{task, std::min<int64_t>(1000, std::max<int64_t>(1, sweep.examples / 100))}};
-      run.more_tests.clear();
-      runs.push_back(run);
-    }
-  }
-  if (runs.empty()) throw Error("[mqar] no length is four times a number of pairs or more; nothing to run");
-  return runs;
-}
-
-// Seeds outermost, so that a sweep that is stopped early has compared all models. A run that is asked for twice, also
-// by two names of one row, is one run: otherwise it would count as two seeds.
-std::vector<MqarRun> runs_of(const Sweep& sweep) {
-  std::vector<MqarRun> runs;
-  std::set<std::string> keys;
-  for (const uint64_t seed : sweep.seeds) {
-    for (const MqarRun& task : tasks_of(sweep)) {
-      for (const int64_t d_model : sweep.d_models) {
-        for (const double lr : sweep.lrs) {
-          for (const std::string& model : sweep.models) {
-            MqarRun run = task;
-            run.row = find_row(model).name;
-            run.d_model = d_model;
-            run.lr = lr;
-            run.seed = seed;
-            mqar_config(run);  // throws now what would be wrong later
-            if (keys.insert(mqar_key(run)).second) runs.push_back(run);
-          }
-        }
-      }
-    }
-  }
-  return runs;
-}
-
-// Of the whole training; a run that reaches its accuracy early takes fewer.
-double tokens_of(const MqarRun& run) {
-  double tokens = 0;
-  for (const MqarPart& part : run.train) {
-    tokens += static_cast<double>(part.examples) * static_cast<double>(part.task.length);
-  }
-  return tokens * static_cast<double>(run.epochs);
-}
-
-double work_of(const MqarRun& run) { return tokens_of(run) * static_cast<double>(run.d_model); }
-
 void print_plan(const std::vector<MqarRun>& runs) {
   std::vector<std::vector<std::string>> table = {
       {"model", "d_model", "lr", "seed", "epochs", "steps", "tokens", "trained on"}};
   double tokens = 0;
   for (const MqarRun& run : runs) {
     table.push_back({run.row, std::to_string(run.d_model), fmt::format("{:.3g}", run.lr), std::to_string(run.seed),
-                     std::to_string(run.epochs), std::to_string(mqar_steps(run)), count_text(tokens_of(run)),
+                     std::to_string(run.epochs), std::to_string(mqar_steps(run)), count_text(mqar_tokens(run)),
                      parts_text(run.train)});
-    tokens += tokens_of(run);
+    tokens += mqar_tokens(run);
   }
   print_table(table, {1, 2, 3, 4, 5, 6});
   fmt::print("{} runs, at most {} tokens of training\n", runs.size(), count_text(tokens));
 }
 
-// Gives each thread a line of its own on the screen.
-class Display {
- public:
-  Display(std::size_t threads, const std::vector<MqarRun>& runs) : busy_(threads), lines_(threads + 1) {
-    for (const MqarRun& run : runs) work_ += work_of(run);
-    total_ = runs.size();
-  }
-
-  std::size_t begin() {
-    const std::lock_guard lock(mutex_);
-    const auto free = std::find(busy_.begin(), busy_.end(), false);
-    *free = true;
-    return static_cast<std::size_t>(free - busy_.begin());
-  }
-
-  void show(std::size_t line, const MqarRun& run, const MqarProgress& progress) {
-    lines_.set(line + 1, progress_text(run, progress));
-  }
-
-  void end(std::size_t line, const MqarRecord& record) {
-    const std::lock_guard lock(mutex_);
-    busy_[line] = false;
-    lines_.set(line + 1, "");
-    ++finished_;
-    done_ += work_of(record.run);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const std::string left = duration_text(seconds * (work_ - done_) / done_);
-    const MqarRun& run = record.run;
-    lines_.say(fmt::format("{:9} d {} lr {:<8.3g} seed {}  accuracy {:5.1f}%  steps {}  {}{}", run.row, run.d_model,
-                           run.lr, run.seed, 100 * record.result.accuracy, record.result.steps,
-                           duration_text(record.result.seconds),
-                           record.result.end == MqarEnd::kDiverged ? "  diverged" : ""));
-    lines_.set(0, fmt::format("{} of {} runs, about {} left", finished_, total_, left));
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<bool> busy_;
-  std::size_t finished_ = 0, total_ = 0;
-  double work_ = 0, done_ = 0;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  LiveLines lines_;
-};
-
 void run_all(const std::vector<MqarRun>& runs, int threads, MqarResults& results) {
-  std::mutex mutex;
-  Display display(static_cast<std::size_t>(threads), runs);
-  parallel_for(threads, static_cast<int64_t>(runs.size()), [&](int64_t i) {
-    const ThreadLimit one(1);  // inside a run; the other cores have runs of their own
-    const MqarRun& run = runs[i];
-    const std::size_t line = display.begin();
-    const MqarRecord record{run, run_mqar(run, [&](const MqarProgress& p) { display.show(line, run, p); })};
-    display.end(line, record);
-    const std::lock_guard lock(mutex);
-    results.add(record);
-  });
+  LiveLines lines(static_cast<std::size_t>(threads) + 1);  // one for all, and one for each thread
+  std::size_t finished = 0;
+  MqarObserver observer;
+  observer.progress = [&](int worker, const MqarRun& run, const MqarProgress& progress) {
+    lines.set(worker + 1, progress_text(run, progress));
+  };
+  observer.finished = [&](int worker, const MqarRecord& record, double done, double seconds) {
+    const auto& [run, result] = record;
+    lines.set(worker + 1, "");
+    lines.say(fmt::format("{:9} d {} lr {:<8.3g} seed {}  accuracy {:5.1f}%  steps {}  {}{}", run.row, run.d_model,
+                          run.lr, run.seed, 100 * result.accuracy, result.steps, duration_text(result.seconds),
+                          result.end == MqarEnd::kDiverged ? "  diverged" : ""));
+    lines.set(0, fmt::format("{} of {} runs, about {} left", ++finished, runs.size(),
+                             duration_text(seconds * (1 - done) / done)));
+  };
+  run_mqar_sweep(runs, threads, results, observer);
 }
 
 int run(const Settings& settings) {
-  const std::vector<MqarRun> all = runs_of(sweep_of(settings));
+  const std::vector<MqarRun> all = mqar_runs(sweep_of(settings));
   if (settings.dry_run) {
     print_plan(all);
     return 0;
