@@ -63,7 +63,7 @@ void LiveLines::draw() {
   const std::size_t width = terminal_width() - 1;
   for (const std::string& line : lines_) {
     if (line.empty()) continue;
-    fmt::print("{}\n", std::string_view(line).substr(0, width));
+    fmt::print("{}\n", clipped(line, width));
     ++drawn_;
   }
 }

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/live_lines.h"
 #include "cli/mqar_tables.h"
+#include "cli/pictures.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
 #include "deltanet/runtime.h"
@@ -112,7 +113,7 @@ int run(const Settings& settings) {
   print_tests(best);
   print_cuts(best);
   fmt::print("\nAll runs: {}\n", path.string());
-  if (!settings.no_plot) draw_results(path.string());
+  if (!settings.no_plot) draw("mqar", path);
   return 0;
 }
 

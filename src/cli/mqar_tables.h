@@ -22,7 +22,4 @@ void print_tests(const std::vector<MqarBest>& best);
 // The paper's cuts, as far as at least two of their tasks were tested.
 void print_cuts(const std::vector<MqarBest>& best);
 
-// Draws a results file with the Python module of the project's .venv where that is there; otherwise says how.
-void draw_results(const std::string& path);
-
 }  // namespace deltanet::cli

@@ -12,6 +12,8 @@
 #include "cli/command.h"
 #include "cli/live_lines.h"
 #include "cli/mqar_tables.h"
+#include "cli/pictures.h"
+#include "cli/quickstart_regression.h"
 #include "cli/quickstart_text.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
@@ -78,7 +80,7 @@ void compare_on_recall(const Settings& settings) {
   print_best(best);
   print_tests(best);
   fmt::print("Curves: {}\n", path.string());
-  if (!settings.no_plot) draw_results(path.string());
+  if (!settings.no_plot) draw("recall", path);
 }
 
 // README.md and docs/*.md of the project that this program was built in.
@@ -115,6 +117,9 @@ void train_on_docs(const Settings& settings) {
 
 int run(const Settings& settings) {
   fs::create_directories(settings.out);
+  const fs::path regression = fs::path(settings.out) / "regression.jsonl";
+  show_regression(regression);
+  if (!settings.no_plot) draw("regression", regression);
   compare_on_recall(settings);
   train_on_docs(settings);
   return 0;

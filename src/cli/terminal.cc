@@ -10,20 +10,28 @@
 namespace deltanet::cli {
 namespace {
 
-std::string colored(const char* code, std::string_view text) {
+std::string escaped(const char* code, std::string_view text) {
   return use_color() ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
-// Characters on the screen: escape sequences take no place, a UTF-8 character takes one.
-std::size_t width_of(std::string_view text) {
-  std::size_t width = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
+// Calls visit(part, width) for each piece of a text: an escape sequence takes no place, a UTF-8 character one.
+template <class Visit>
+void for_pieces(std::string_view text, const Visit& visit) {
+  for (std::size_t i = 0, end = 0; i < text.size(); i = end) {
+    end = i + 1;
     if (text[i] == '\x1b') {
-      while (i < text.size() && text[i] != 'm') ++i;
-    } else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) {
-      ++width;
+      while (end < text.size() && text[end - 1] != 'm') ++end;
+      visit(text.substr(i, end - i), 0);
+    } else {
+      while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+      visit(text.substr(i, end - i), 1);
     }
   }
+}
+
+std::size_t width_of(std::string_view text) {
+  std::size_t width = 0;
+  for_pieces(text, [&](std::string_view, std::size_t one) { width += one; });
   return width;
 }
 
@@ -34,10 +42,34 @@ bool use_color() {
   return use;
 }
 
-std::string bold(std::string_view text) { return colored("1", text); }
-std::string green(std::string_view text) { return colored("32", text); }
-std::string red(std::string_view text) { return colored("1;31", text); }
+std::string bold(std::string_view text) { return escaped("1", text); }
+std::string green(std::string_view text) { return escaped("32", text); }
+std::string red(std::string_view text) { return escaped("1;31", text); }
+
+std::string colored(Color color, std::string_view text) {
+  // The nearest of the 256 colours that can be read on light and dark grounds.
+  switch (color) {
+    case Color::kBlue: return escaped("38;5;32", text);
+    case Color::kVermillion: return escaped("38;5;166", text);
+    case Color::kOrange: return escaped("38;5;178", text);
+    case Color::kPurple: return escaped("38;5;133", text);
+    case Color::kGreen: return escaped("38;5;36", text);
+    case Color::kGrey: return escaped("38;5;244", text);
+  }
+  return std::string(text);
+}
+
 std::string verdict(bool holds) { return holds ? green("PASS") : red("FAIL"); }
+
+std::string clipped(std::string_view text, std::size_t width) {
+  std::string kept;
+  std::size_t used = 0;
+  for_pieces(text, [&](std::string_view piece, std::size_t one) {
+    used += one;
+    if (one == 0 || used <= width) kept += piece;
+  });
+  return kept;
+}
 
 void say(std::FILE* stream, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stream);

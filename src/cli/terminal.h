@@ -15,11 +15,19 @@ bool use_color();
 std::string bold(std::string_view text);
 std::string green(std::string_view text);
 std::string red(std::string_view text);
+
+// The colours of Okabe and Ito, which people with any colour vision can tell apart: those of the pictures.
+enum class Color { kBlue, kVermillion, kOrange, kPurple, kGreen, kGrey };
+std::string colored(Color color, std::string_view text);
+
 std::string verdict(bool holds);  // PASS or FAIL
 
 // Writes text to a stream, and goes on where nobody can see it any more, such as after a terminal was closed: saving is
 // more important than saying so.
 void say(std::FILE* stream, std::string_view text);
+
+// As much of a text as `width` characters of the screen take; escape sequences take none, and all of them stay.
+std::string clipped(std::string_view text, std::size_t width);
 
 // Prints rows in columns two spaces apart; `numbers` lists the columns that are aligned to the right. Cells may hold
 // colours. The last column is never padded.

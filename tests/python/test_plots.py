@@ -7,6 +7,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from deltanet import plots  # noqa: E402
+from deltanet.plots import kernels as kernels_plot  # noqa: E402
+from deltanet.plots import mqar, recall, style  # noqa: E402
+from deltanet.plots.__main__ import main  # noqa: E402
 
 
 def result(row, length, direction, milliseconds, **changes):
@@ -47,7 +50,7 @@ def full(tmp_path):
 
 
 def test_draws_a_picture_beside_the_file(full, capsys):
-    assert plots.main(["kernels", str(full)]) == 0
+    assert main(["kernels", str(full)]) == 0
     picture = full.with_suffix(".png")
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.strip() == str(picture)
@@ -58,7 +61,7 @@ def test_every_row_is_named_in_every_panel(full, tmp_path):
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
-        assert plots.main(["kernels", str(full), "-o", str(picture)]) == 0
+        assert main(["kernels", str(full), "-o", str(picture)]) == 0
     text = picture.read_text()
     for row in ("gdn", "pgdn", "kda", "pkda", "dplr", "mesa", "linear_attn", "rls"):
         assert text.count(f">{row}</text>") == 4, row
@@ -75,7 +78,7 @@ def test_wrong_rows_are_left_out(tmp_path):
     path = tmp_path / "kernels.json"
     path.write_text(json.dumps(kernels([result("gdn", 256, "forward", 3.0), wrong])))
     document = plots.load_kernels(path)
-    assert list(plots._series(document)) == [("gdn", "forward")]
+    assert list(kernels_plot._series(document)) == [("gdn", "forward")]
     plots.plot_kernels(document, tmp_path / "out.png")
 
 
@@ -96,24 +99,24 @@ def test_wrong_rows_are_left_out(tmp_path):
 def test_a_bad_file_is_named_with_its_fault(tmp_path, capsys, text, complaint):
     path = tmp_path / "bad.json"
     path.write_text(text)
-    assert plots.main(["kernels", str(path)]) == 1
+    assert main(["kernels", str(path)]) == 1
     message = capsys.readouterr().err
     assert str(path) in message and complaint in message
     assert not path.with_suffix(".png").exists()
 
 
 def test_a_missing_file_is_named(tmp_path, capsys):
-    assert plots.main(["kernels", str(tmp_path / "none.json")]) == 1
+    assert main(["kernels", str(tmp_path / "none.json")]) == 1
     assert "none.json: cannot be read" in capsys.readouterr().err
 
 
 def test_an_unknown_format_is_named(full, capsys):
-    assert plots.main(["kernels", str(full), "-o", str(full.with_suffix(".xyz"))]) == 1
+    assert main(["kernels", str(full), "-o", str(full.with_suffix(".xyz"))]) == 1
     assert "cannot be written" in capsys.readouterr().err
 
 
 def test_labels_keep_their_distance_and_their_order():
-    placed = plots._spread([0.1, 0.11, 0.12, 0.5, 0.9], 0.05)
+    placed = style.spread([0.1, 0.11, 0.12, 0.5, 0.9], 0.05)
     assert all(b - a >= 0.05 - 1e-12 for a, b in zip(placed, placed[1:]))
     assert placed[3:] == [0.5, 0.9]
     assert placed[1] == pytest.approx(0.11)
@@ -139,7 +142,7 @@ def test_mqar_draws_curves_and_the_cuts_that_were_tested(tmp_path):
     import matplotlib
 
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        assert plots.main(["mqar", str(path), "-o", str(picture)]) == 0
+        assert main(["mqar", str(path), "-o", str(picture)]) == 0
     text = picture.read_text()
     assert "one pair per 4 tokens" in text and "length 1024" in text
     assert "16 pairs, growing length" not in text  # one point is no line
@@ -150,7 +153,7 @@ def test_mqar_takes_the_best_learning_rate(tmp_path):
     path = tmp_path / "results.jsonl"
     lines = [mqar_line("gdn", 0, 0.9, lr=0.01), mqar_line("gdn", 1, 0.1, lr=0.01), mqar_line("gdn", 0, 0.6, lr=0.001)]
     path.write_text("\n".join(lines) + "\n")
-    (best,) = plots._best_runs(plots.load_mqar(path)).values()
+    (best,) = mqar.best_runs(plots.load_mqar(path)).values()
     assert [run["lr"] for run in best] == [0.001]
 
 
@@ -162,7 +165,7 @@ def mqar_runs(tmp_path, lines):
 
 def labels_of(runs):
     """{label: accuracies of its runs}"""
-    looks = plots._mqar_looks([run["line"] for run in runs])
+    looks = mqar.looks_of([run["line"] for run in runs])
     groups = {}
     for run in runs:
         groups.setdefault(looks[run["line"]][-1], []).append(run["accuracy"])
@@ -184,7 +187,7 @@ def labels_of(runs):
 def test_mqar_runs_with_other_settings_are_not_seeds_of_one_curve(tmp_path, setting, one, other, labels):
     values = [(one, 0, 0.2), (one, 1, 0.4), (other, 0, 0.8), (other, 1, 0.6)]
     runs = mqar_runs(tmp_path, [mqar_line("gdn", seed, accuracy, **{setting: v}) for v, seed, accuracy in values])
-    assert [[run["accuracy"] for run in seeds] for seeds in plots._best_runs(runs).values()] == [[0.2, 0.4], [0.8, 0.6]]
+    assert [[run["accuracy"] for run in seeds] for seeds in mqar.best_runs(runs).values()] == [[0.2, 0.4], [0.8, 0.6]]
     assert labels_of(runs) == {labels[0]: [0.2, 0.4], labels[1]: [0.8, 0.6]}
 
 
@@ -207,7 +210,7 @@ def test_mqar_labels_say_what_is_needed_and_no_more(tmp_path):
         "pgdn 64": [0.4],
         "gdn 64, epochs 1, batch 64": [0.5],
     }
-    looks = plots._mqar_looks([run["line"] for run in runs])
+    looks = mqar.looks_of([run["line"] for run in runs])
     assert len({look[:3] for look in looks.values()}) == 5  # drawn differently, too
 
 
@@ -219,12 +222,12 @@ def test_mqar_models_of_one_task_each_are_points_of_one_line(tmp_path):
         for seed in (0, 1)
     ]
     runs = mqar_runs(tmp_path, lines)
-    assert len(plots._best_runs(runs)) == 6
+    assert len(mqar.best_runs(runs)) == 6
     assert {label: len(values) for label, values in labels_of(runs).items()} == {
         "gdn, examples 32k": 6,
         "gdn, examples 640": 6,
     }
-    points = plots._cut_lines(plots._mqar_points(plots._best_runs(runs)), plots.MQAR_CUTS[1])
+    points = mqar.cut_lines(mqar.points_of(mqar.best_runs(runs)), mqar.CUTS[1])
     assert [[task for task, _ in tested] for tested in points.values()] == 2 * [[(64, 16), (128, 32), (256, 64)]]
     plots.plot_mqar(runs, tmp_path / "out.png")
     assert (tmp_path / "out.png").stat().st_size > 5000
@@ -234,7 +237,7 @@ def test_mqar_models_of_one_task_each_are_points_of_one_line(tmp_path):
 def test_mqar_refuses_other_files(tmp_path, capsys, text):
     path = tmp_path / "results.jsonl"
     path.write_text(text)
-    assert plots.main(["mqar", str(path)]) == 1
+    assert main(["mqar", str(path)]) == 1
     assert str(path) in capsys.readouterr().err
 
 
@@ -245,9 +248,91 @@ def test_runs_are_drawn_together(tmp_path, capsys):
         lines[-1]["val_loss"] = 3.2
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (tmp_path / name / "metrics.jsonl").write_text(text + '{"step": 2')
-    assert plots.main(["run", str(tmp_path / "gdn"), str(tmp_path / "pgdn")]) == 0
+    assert main(["run", str(tmp_path / "gdn"), str(tmp_path / "pgdn")]) == 0
     assert (tmp_path / "gdn" / "losses.png").stat().st_size > 5000
     assert len(plots.load_run(tmp_path / "gdn")) == 19
     (tmp_path / "gdn" / "metrics.jsonl").write_text("[1]\n")
-    assert plots.main(["run", str(tmp_path / "gdn")]) == 1
+    assert main(["run", str(tmp_path / "gdn")]) == 1
     assert "line 1" in capsys.readouterr().err
+
+
+def regression_line(solver, axes="aligned", **changes):
+    values = {
+        "experiment": "regression", "axes": axes, "solver": solver, "precond": solver != "delta rule", "ridge": 0.0,
+        "key_dim": 32, "draws": 4, "smallest": 0.1, "tokens": [8, 16, 24], "error": [0.4, 0.2, 0.1],
+        "deviation": [0.2, 0.1, 0.04],
+    }  # fmt: skip
+    return json.dumps(values | changes) + "\n"
+
+
+def test_regression_draws_a_panel_for_each_kind_of_keys_and_names_every_solver(tmp_path, capsys):
+    path = tmp_path / "regression.jsonl"
+    solvers = {"delta rule": {}, "preconditioned": {}, "exact least squares": {"ridge": 0.1, "error": [0.1, 0.02, 0.0123]}}
+    path.write_text("".join(regression_line(s, a, **more) for a in ("aligned", "rotated") for s, more in solvers.items()))
+    picture = tmp_path / "out.svg"
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert main(["regression", str(path), "-o", str(picture)]) == 0
+    text = picture.read_text()
+    assert "keys vary along the axes" in text and "the same keys, rotated" in text
+    for solver in solvers:
+        assert text.count(f"  {solver}</text>") == 1, solver
+    assert text.count("1.2%") == 2  # of exact least squares, in both panels
+    curves = plots.load_regression(path)
+    assert [curve["family"] for curve in curves[:3]] == ["delta rule", "preconditioned", "exact"]
+    assert curves[0]["band"] == [0.1, 0.05, 0.02]  # standard errors of means of four draws
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{}\n",
+        regression_line("delta rule", "sideways"),
+        regression_line("delta rule", experiment="recall"),
+        regression_line("delta rule", error=[0.4, 0.2, 0.0]),
+        regression_line("delta rule", error=[0.4, 0.2]),
+    ],
+)
+def test_regression_refuses_other_files(tmp_path, capsys, line):
+    path = tmp_path / "regression.jsonl"
+    path.write_text(line)
+    assert main(["regression", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err
+
+
+def recall_lines():
+    for seed, (base, more) in enumerate([(0.5, 0.1), (0.6, 0.2), (0.4, 0.3), (0.3, 0.4)]):
+        yield mqar_line("delta_net", seed, base)
+        yield mqar_line("pdn", seed, base + more)
+    yield mqar_line("pdn", 9, 0.9)  # without a partner
+
+
+def test_recall_shows_the_differences_of_seeds_that_both_models_have(tmp_path):
+    path = tmp_path / "recall.jsonl"
+    path.write_text("\n".join(recall_lines()) + "\n")
+    picture = tmp_path / "out.svg"
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert main(["recall", str(path), "-o", str(picture)]) == 0
+    text = picture.read_text()
+    for label in ("DeltaNet", "PDN", "PDN − DeltaNet", "4 to 5 seeds", "what preconditioning changed"):
+        assert label in text, label
+    models = recall._models(plots.load_mqar(path))
+    last = recall._differences(models["pdn"], models["delta_net"])[-1]
+    assert last == (40, pytest.approx([0.1, 0.2, 0.3, 0.4]))
+    assert recall.interval(last[1]) == pytest.approx(3.182 * 0.1291 / 2, rel=2e-3)  # t of three degrees of freedom
+
+
+def test_recall_of_models_without_partners_has_no_differences(tmp_path):
+    path = tmp_path / "recall.jsonl"
+    path.write_text(mqar_line("gdn", 0, 0.5) + "\n" + mqar_line("rls", 0, 0.5) + "\n")
+    picture = tmp_path / "out.svg"
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert main(["recall", str(path), "-o", str(picture)]) == 0
+    text = picture.read_text()
+    assert ">rls</text>" in text and "what preconditioning changed" not in text

@@ -1,0 +1,44 @@
+"""`python -m deltanet.plots run`: losses, gradient norms and learning rates of training runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from .style import PlotError, plain, pyplot, save, whole_lines
+
+
+def load_run(directory: str | Path) -> list[dict]:
+    """The steps that a folder of `deltanet train` has logged, checked."""
+    path = Path(directory) / "metrics.jsonl"
+    steps = []
+    for number, line in whole_lines(path):
+        try:
+            entry = json.loads(line)
+            steps.append({name: float(value) for name, value in entry.items() if isinstance(value, (int, float))})
+            steps[-1]["step"], steps[-1]["loss"]  # noqa: B018
+        except (json.JSONDecodeError, AttributeError, LookupError) as error:
+            raise PlotError(f"{path}: line {number} is not a step of `deltanet train` ({error!r})") from None
+    if not steps:
+        raise PlotError(f"{path}: has no steps to plot")
+    return steps
+
+
+def plot_runs(runs: dict[str, list[dict]], output: str | Path) -> None:
+    """Draws the steps of several runs, by name, into a file."""
+    plt = pyplot()
+    panels = [("loss", "training loss"), ("val_loss", "validation loss"), ("grad_norm", "gradient norm"), ("lr", "learning rate")]
+    panels = [(key, label) for key, label in panels if any(key in step for steps in runs.values() for step in steps)]
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 4.0), squeeze=False, layout="constrained")
+    colors = plt.rcParams["axes.prop_cycle"].by_key()["color"]
+    for ax, (key, label) in zip(axes[0], panels):
+        for index, (name, steps) in enumerate(runs.items()):
+            points = [(step["step"], step[key]) for step in steps if math.isfinite(step.get(key, math.nan))]
+            marker = "o" if len(points) < 12 else None
+            ax.plot(*zip(*points) if points else ([], []), color=colors[index % len(colors)], marker=marker, label=name)
+        ax.set_xlabel("step")
+        ax.set_title(label, fontsize=10, loc="left")
+        plain(ax)
+    axes[0][0].legend(frameon=False, fontsize=9)
+    save(figure, output)
