@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "deltanet/error.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model/layout.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

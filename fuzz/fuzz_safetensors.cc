@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "deltanet/error.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 
 namespace {
 

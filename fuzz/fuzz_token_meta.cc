@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "data/shards.h"
+#include "data/corpus/shards.h"
 #include "deltanet/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

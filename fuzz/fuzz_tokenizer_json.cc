@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "data/loaders.h"
+#include "data/tokenizer/loaders.h"
 #include "deltanet/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

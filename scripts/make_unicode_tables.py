@@ -1,4 +1,4 @@
-"""Makes src/data/unicode_tables.cc: what the parts of Hugging Face's tokenizers mean by their sets of characters.
+"""Makes src/data/unicode/unicode_tables.cc: what the parts of Hugging Face's tokenizers mean by their sets of characters.
 
     pip install tokenizers
     python scripts/make_unicode_tables.py

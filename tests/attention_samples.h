@@ -9,7 +9,7 @@
 
 #include "base/arena.h"
 #include "deltanet/runtime.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 
 // Random inputs for softmax attention, its calls, and the same in straightforward float64.
 

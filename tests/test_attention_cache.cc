@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention_samples.h"
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
 
 namespace deltanet::test {
 namespace {

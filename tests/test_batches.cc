@@ -8,8 +8,8 @@
 #include <numeric>
 #include <set>
 
-#include "data/batches.h"
-#include "data/permutation.h"
+#include "data/corpus/batches.h"
+#include "data/corpus/permutation.h"
 #include "temporary_directory.h"
 
 namespace deltanet::test {

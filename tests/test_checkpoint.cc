@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "file_size_limit.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 #include "temporary_directory.h"
 
 // The calls that change a directory, in place of the C library's: the process dies at the one whose turn it is.

@@ -1,7 +1,7 @@
 // config.json: what it refuses and how it says so, hybrid stacks, presets and their parameter counts, and the way back
 // to text.
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 #include <gtest/gtest.h>
 

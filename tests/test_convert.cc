@@ -11,7 +11,7 @@
 
 #include "deltanet/error.h"
 #include "deltanet/runtime.h"
-#include "model/dtype.h"
+#include "model/checkpoint/dtype.h"
 #include "simd/kernels.h"
 
 namespace deltanet::test {

@@ -10,7 +10,7 @@
 
 #include "counted_new.h"
 #include "deltanet/rows.h"
-#include "model/generate.h"
+#include "model/generation/generate.h"
 #include "model/language_model.h"
 #include "sanitized.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "nn/onednn.h"
+#include "nn/matmul/onednn.h"
 
 namespace deltanet {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "nn/linear.h"
-#include "nn/onednn.h"
+#include "nn/matmul/onednn.h"
 #include "nn/quantize.h"
 
 namespace deltanet::nn {

@@ -14,7 +14,7 @@
 #include "base/arena.h"
 #include "deltanet/model.h"
 #include "deltanet/reference.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "model_fixture.h"
 
 namespace deltanet::test {

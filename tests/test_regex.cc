@@ -1,7 +1,7 @@
 // Regular expressions mean what they mean to Oniguruma, as Hugging Face's tokenizers uses it, or are refused. Random
 // ones are compared in tests/python/test_tokenizers.py, sets of characters in test_unicode.cc.
 
-#include "data/regex.h"
+#include "data/regex/regex.h"
 
 #include <gtest/gtest.h>
 

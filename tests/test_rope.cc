@@ -1,6 +1,6 @@
 // Rotary embeddings against float64, and back again.
 
-#include "nn/rope.h"
+#include "nn/attention/rope.h"
 
 #include <gtest/gtest.h>
 

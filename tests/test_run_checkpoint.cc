@@ -8,8 +8,8 @@
 #include "deltanet/model.h"
 #include "file_size_limit.h"
 #include "temporary_directory.h"
-#include "train/run_checkpoint.h"
-#include "train/train_run.h"
+#include "train/run/run_checkpoint.h"
+#include "train/run/train_run.h"
 #include "train_fixture.h"
 
 namespace deltanet::test {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "file_size_limit.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 #include "temporary_directory.h"
 
 namespace deltanet::test {

@@ -11,8 +11,8 @@
 
 #include "base/rng.h"
 #include "deltanet/error.h"
-#include "model/sampler.h"
-#include "model/stop_matcher.h"
+#include "model/generation/sampler.h"
+#include "model/generation/stop_matcher.h"
 
 namespace deltanet::test {
 namespace {

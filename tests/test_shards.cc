@@ -8,8 +8,8 @@
 #include <chrono>
 #include <thread>
 
-#include "data/shards.h"
-#include "data/tokenize.h"
+#include "data/corpus/shards.h"
+#include "data/corpus/tokenize.h"
 #include "file_size_limit.h"
 #include "temporary_directory.h"
 

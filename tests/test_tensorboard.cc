@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "temporary_directory.h"
-#include "train/metrics.h"
-#include "train/tensorboard.h"
+#include "train/run/metrics.h"
+#include "train/run/tensorboard.h"
 
 namespace deltanet::test {
 namespace {

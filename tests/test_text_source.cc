@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "data/text_source.h"
+#include "data/corpus/text_source.h"
 #include "temporary_directory.h"
 
 namespace deltanet::test {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "data/loaders.h"
-#include "data/utf8.h"
+#include "data/tokenizer/loaders.h"
+#include "data/unicode/utf8.h"
 #include "deltanet/error.h"
 #include "deltanet/tokenizer.h"
 

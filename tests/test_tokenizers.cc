@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "data/utf8.h"
+#include "data/unicode/utf8.h"
 #include "deltanet/error.h"
 #include "deltanet/tokenizer.h"
 

@@ -9,7 +9,7 @@
 
 #include "deltanet/error.h"
 #include "deltanet/model.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "nn/cross_entropy.h"
 #include "ranks.h"
 #include "train_fixture.h"

@@ -4,13 +4,13 @@
 
 #include <set>
 
-#include "data/shards.h"
-#include "data/tokenizer_files.h"
+#include "data/corpus/shards.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "deltanet/tokenizer.h"
 #include "temporary_directory.h"
-#include "train/run_checkpoint.h"
+#include "train/run/run_checkpoint.h"
+#include "train/run/training_data.h"
 #include "train/trainer.h"
-#include "train/training_data.h"
 #include "train_fixture.h"
 
 namespace deltanet::test {

@@ -11,11 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "data/char_properties.h"
-#include "data/json_field.h"
-#include "data/normalizers.h"
-#include "data/pre_tokenizers.h"
-#include "data/utf8.h"
+#include "data/tokenizer/json_field.h"
+#include "data/tokenizer/normalizers.h"
+#include "data/tokenizer/pre_tokenizers.h"
+#include "data/unicode/char_properties.h"
+#include "data/unicode/utf8.h"
 #include "deltanet/error.h"
 
 namespace deltanet::test {

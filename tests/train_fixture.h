@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "train/batch_source.h"
-#include "train/run_checkpoint.h"
+#include "train/run/run_checkpoint.h"
 #include "train/train_config.h"
 #include "train/trainer.h"
 

@@ -11,7 +11,7 @@
 #include "deltanet/error.h"
 #include "deltanet/model.h"
 #include "model/language_model.h"
-#include "nn/onednn.h"
+#include "nn/matmul/onednn.h"
 #include "simd/bandwidth.h"
 
 namespace deltanet::bench {

@@ -13,7 +13,7 @@
 #include "bench/rows.h"
 #include "deltanet/error.h"
 #include "nn/linear.h"
-#include "nn/onednn.h"
+#include "nn/matmul/onednn.h"
 #include "train/adamw.h"
 #include "train/batch_model.h"
 

@@ -49,12 +49,18 @@ std::string red(std::string_view text) { return escaped("1;31", text); }
 std::string colored(Color color, std::string_view text) {
   // The nearest of the 256 colours that can be read on light and dark grounds.
   switch (color) {
-    case Color::kBlue: return escaped("38;5;32", text);
-    case Color::kVermillion: return escaped("38;5;166", text);
-    case Color::kOrange: return escaped("38;5;178", text);
-    case Color::kPurple: return escaped("38;5;133", text);
-    case Color::kGreen: return escaped("38;5;36", text);
-    case Color::kGrey: return escaped("38;5;244", text);
+    case Color::kBlue:
+      return escaped("38;5;32", text);
+    case Color::kVermillion:
+      return escaped("38;5;166", text);
+    case Color::kOrange:
+      return escaped("38;5;178", text);
+    case Color::kPurple:
+      return escaped("38;5;133", text);
+    case Color::kGreen:
+      return escaped("38;5;36", text);
+    case Color::kGrey:
+      return escaped("38;5;244", text);
   }
   return std::string(text);
 }

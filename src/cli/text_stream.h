@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "deltanet/tokenizer.h"
-#include "model/stop_matcher.h"
+#include "model/generation/stop_matcher.h"
 
 namespace deltanet::cli {
 

@@ -1,6 +1,6 @@
 // `deltanet tokenize`: a corpus of text into shards of tokens.
 
-#include "data/tokenize.h"
+#include "data/corpus/tokenize.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
-#include "data/shards.h"
+#include "data/corpus/shards.h"
 #include "deltanet/error.h"
 
 namespace deltanet::cli {

@@ -17,8 +17,8 @@
 #include "cli/processes.h"
 #include "cli/terminal.h"
 #include "deltanet/error.h"
-#include "train/run_checkpoint.h"
-#include "train/train_run.h"
+#include "train/run/run_checkpoint.h"
+#include "train/run/train_run.h"
 
 namespace deltanet::cli {
 namespace {

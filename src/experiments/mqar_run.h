@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "experiments/mqar.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace deltanet {
 

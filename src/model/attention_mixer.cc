@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/gated_norm.h"
 #include "nn/linear.h"
 

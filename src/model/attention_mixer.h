@@ -8,9 +8,9 @@
 #include "model/pass.h"
 #include "model/state.h"
 #include "model/weights.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
+#include "nn/attention/rope.h"
 #include "nn/gated_norm.h"
-#include "nn/rope.h"
 
 // Causal softmax attention as a mixer, x [R,D]: q, k, v = x W^T + bias, optionally an RMS norm of each head of q and k,
 // RoPE, attention. The product with o_proj belongs to the layer (layer.h).

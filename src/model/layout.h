@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "deltanet/recurrence.h"
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace deltanet {
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "data/tokenizer_files.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "deltanet/error.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 #include "model/model_impl.h"
 #include "model/save_weights.h"
 #include "nn/cross_entropy.h"

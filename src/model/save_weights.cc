@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "deltanet/error.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 
 namespace deltanet {
 namespace {

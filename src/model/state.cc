@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "deltanet/error.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 
 namespace deltanet {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/layout.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 
 namespace deltanet {
 

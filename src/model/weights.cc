@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "deltanet/error.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 #include "nn/quantize.h"
 
 namespace deltanet {

@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "model/layout.h"
-#include "nn/weight.h"
+#include "nn/matmul/weight.h"
 
 namespace deltanet {
 

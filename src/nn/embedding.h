@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "nn/matmul/weight.h"
 #include "nn/rows.h"
-#include "nn/weight.h"
 
 namespace deltanet::nn {
 

@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "base/parallel.h"
 #include "deltanet/error.h"
-#include "nn/matmul.h"
+#include "nn/matmul/matmul.h"
 #include "simd/kernels.h"
 
 namespace deltanet::nn {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "nn/factor.h"
-#include "nn/weight.h"
+#include "nn/matmul/weight.h"
 
 // The products of linear layers. Rows are tokens; sums are float32. Activations are factors (factor.h), usually
 // float32.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "nn/weight.h"
+#include "nn/matmul/weight.h"
 
 // Weights in narrower types. Rows are those of the matrix [rows, columns], dense; threads = 0 is default_threads().
 

@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "nn/factor.h"
-#include "nn/weight.h"
+#include "nn/matmul/weight.h"
 
 namespace deltanet::nn {
 

@@ -106,9 +106,8 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
     p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, gates.e_rows + Kp, ops.e() + Kp);
   }
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    p_.simd.diag_intra({Kp, solves(key) ? gates.e_rows : nullptr, key.q, key.w + set * kChunk * Kp,
-                        gates.alpha_rows, ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm,
-                        ops.w_end + set * kChunk * Kp});
+    p_.simd.diag_intra({Kp, solves(key) ? gates.e_rows : nullptr, key.q, key.w + set * kChunk * Kp, gates.alpha_rows,
+                        ops.M() + set * kChunk, ops.P(p_) + set * kChunk, ldm, ops.w_end + set * kChunk * Kp});
   }
 }
 

@@ -174,8 +174,8 @@ void ChunkCore::diagonal_backward(const KeyChunk& key, const Gates& gates, const
 
   // Products between two tokens of the chunk, or from a token to its end.
   for (int64_t set = 0; set < p_.write_sets; ++set) {
-    const simd::DiagIntra pairs{Kp,      gates.e_rows, key.q, key.w + set * rows, gates.alpha_rows,
-                                nullptr, nullptr,      ldm,   nullptr};
+    const simd::DiagIntra pairs{Kp,      gates.e_rows, key.q,  key.w + set * rows, gates.alpha_rows, nullptr,
+                                nullptr, ldm,          nullptr};
     p_.simd.diag_intra_grad({pairs, dops.mp + set * kChunk, dP + set * kChunk, ldm, dops.w_end + set * rows, de,
                              grads.q, grads.w + set * rows, log_alpha, dops.eq});
   }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "data/batches.h"
+#include "data/corpus/batches.h"
 
 namespace deltanet {
 

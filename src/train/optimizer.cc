@@ -9,8 +9,8 @@
 
 #include "base/parallel.h"
 #include "deltanet/error.h"
+#include "model/checkpoint/safetensors.h"
 #include "model/model_impl.h"
-#include "model/safetensors.h"
 #include "train/adamw.h"
 #include "train/batch_model.h"
 

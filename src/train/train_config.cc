@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "data/utf8.h"
+#include "data/unicode/utf8.h"
 #include "deltanet/error.h"
 #include "train/config_keys.h"
 #include "train/recipes.h"

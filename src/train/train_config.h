@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "train/adamw.h"
 #include "train/schedule.h"
 

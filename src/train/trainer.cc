@@ -7,7 +7,7 @@
 
 #include "base/parallel.h"
 #include "deltanet/error.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 #include "nn/cross_entropy.h"
 
 namespace deltanet {

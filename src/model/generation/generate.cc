@@ -1,0 +1,171 @@
+#include "model/generation/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "deltanet/error.h"
+#include "model/generation/sampler.h"
+
+namespace deltanet {
+namespace {
+
+constexpr int64_t kBlock = 2048;  // tokens of one pass
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void check_count(const State& state, std::span<const std::vector<int32_t>> prompts) {
+  if (static_cast<int64_t>(prompts.size()) == state.sequences()) return;
+  throw Error("[generate] prompts: given " + std::to_string(prompts.size()) + "; expected " +
+              std::to_string(state.sequences()) + ", one for each sequence of the state");
+}
+
+// One sequence in passes of at most kBlock tokens.
+void prefill_one(LanguageModel& model, State& state, std::span<const int32_t> ids, float* logits) {
+  for (std::size_t begin = 0; begin < ids.size(); begin += kBlock) {
+    const std::span<const int32_t> block = ids.subspan(begin, std::min<std::size_t>(kBlock, ids.size() - begin));
+    const int64_t offsets[] = {0, static_cast<int64_t>(block.size())};
+    model.next_logits(block, offsets, &state, logits);
+  }
+}
+
+struct Sequence {
+  int64_t index;  // in the caller's batch
+  Sampler sampler;
+  std::vector<int32_t> history;  // kept only for a repetition penalty
+};
+
+// Drops the sequences of a batch that are not in `places`: their state goes back to the caller's, and a smaller batch
+// goes on. A batch of one runs in the caller's state itself.
+void keep_only(LanguageModel& model, const std::vector<int64_t>& places, std::vector<Sequence>& sequences, State& state,
+               std::optional<State>& batch, State*& live) {
+  std::optional<State> smaller;
+  if (!places.empty()) smaller.emplace(model.layout(), static_cast<int64_t>(places.size()));
+  std::vector<Sequence> kept;
+  for (std::size_t i = 0, next = 0; i < sequences.size(); ++i) {
+    if (next < places.size() && places[next] == static_cast<int64_t>(i)) {
+      smaller->copy_sequence(*live, static_cast<int64_t>(i), static_cast<int64_t>(next++));
+      kept.push_back(std::move(sequences[i]));
+    } else if (live != &state) {
+      state.copy_sequence(*live, static_cast<int64_t>(i), sequences[i].index);
+    }
+  }
+  sequences = std::move(kept);
+  batch = std::move(smaller);
+  live = batch ? &*batch : &state;
+}
+
+}  // namespace
+
+void prefill(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts, float* logits) {
+  check_count(state, prompts);
+  const int64_t N = state.sequences();
+  std::vector<int32_t> ids;
+  std::vector<int64_t> offsets = {0};
+  for (int64_t n = 0; n < N; ++n) {
+    ids.insert(ids.end(), state.pending[n].begin(), state.pending[n].end());
+    ids.insert(ids.end(), prompts[n].begin(), prompts[n].end());
+    offsets.push_back(static_cast<int64_t>(ids.size()));
+    if (offsets[n + 1] == offsets[n]) {
+      throw Error("[generate] prompts[" + std::to_string(n) + "]: is empty; expected at least one token");
+    }
+  }
+  model.check_ids(ids);  // all of them, before the first block changes the state
+  if (N == 1) {
+    prefill_one(model, state, ids, logits);
+  } else if (offsets.back() <= kBlock) {
+    model.next_logits(ids, offsets, &state, logits);
+  } else {
+    State one(model.layout(), 1);
+    const bool fresh = state.fresh();
+    for (int64_t n = 0; n < N; ++n) {
+      if (fresh) {
+        one.reset();
+      } else {
+        one.copy_sequence(state, n, 0);
+      }
+      const std::span<const int32_t> all(ids);
+      prefill_one(model, one, all.subspan(offsets[n], offsets[n + 1] - offsets[n]),
+                  logits + n * model.config().vocab_size);
+      state.copy_sequence(one, 0, n);
+    }
+  }
+  for (auto& pending : state.pending) pending.clear();
+}
+
+void check(const GenerateOptions& options) {
+  if (options.max_tokens >= 0) return;
+  throw Error("[generate] max_tokens: given " + std::to_string(options.max_tokens) + "; expected 0 or more");
+}
+
+bool is_end(const GenerateOptions& options, int32_t id) {
+  return std::find(options.end_ids.begin(), options.end_ids.end(), id) != options.end_ids.end();
+}
+
+GenerateStats generate(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts,
+                       const GenerateOptions& options, const std::function<bool(int64_t, int32_t)>& on_token) {
+  check_count(state, prompts);
+  const int64_t N = state.sequences(), vocab = model.config().vocab_size;
+  check(options);
+  std::vector<Sequence> sequences;
+  for (int64_t n = 0; n < N; ++n) {
+    SamplerOptions sampling = options.sampling;
+    sampling.seed += static_cast<uint64_t>(n);  // sequences of one batch differ, and do not depend on its size
+    sequences.push_back({n, Sampler(sampling), {}});
+    if (sampling.repetition_penalty != 1.0) {
+      auto& history = sequences.back().history;
+      history.insert(history.end(), state.pending[n].begin(), state.pending[n].end());
+      history.insert(history.end(), prompts[n].begin(), prompts[n].end());
+    }
+  }
+
+  GenerateStats stats;
+  for (int64_t n = 0; n < N; ++n) {
+    stats.prompt_tokens += static_cast<int64_t>(state.pending[n].size() + prompts[n].size());
+  }
+  auto start = std::chrono::steady_clock::now();
+  std::vector<float> logits(static_cast<std::size_t>(N * vocab));
+  prefill(model, state, prompts, logits.data());
+  stats.prompt_seconds = seconds_since(start);
+  start = std::chrono::steady_clock::now();
+
+  // Sequences that have ended leave the batch; their state is kept in `state` as it was when they ended.
+  std::optional<State> batch;
+  State* live = &state;
+  std::vector<int32_t> ids;
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> going_on;  // places in the batch
+  for (int64_t step = 0; step < options.max_tokens && !sequences.empty(); ++step) {
+    ids.clear();
+    offsets.assign(1, 0);
+    going_on.clear();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& sequence = sequences[i];
+      const int32_t id = sequence.sampler.next(
+          {logits.data() + static_cast<int64_t>(i) * vocab, static_cast<std::size_t>(vocab)}, sequence.history);
+      if (options.sampling.repetition_penalty != 1.0) sequence.history.push_back(id);
+      ++stats.tokens;
+      live->pending[i].assign(1, id);
+      const bool wanted = on_token(sequence.index, id) && !is_end(options, id) && step + 1 < options.max_tokens;
+      if (wanted) {
+        going_on.push_back(static_cast<int64_t>(i));
+        ids.push_back(id);
+        offsets.push_back(static_cast<int64_t>(ids.size()));
+      }
+    }
+    if (going_on.size() < sequences.size()) {
+      keep_only(model, going_on, sequences, state, batch, live);
+    }
+    if (sequences.empty()) break;
+    model.next_logits(ids, offsets, live, logits.data());
+    for (auto& pending : live->pending) pending.clear();
+  }
+  stats.seconds = seconds_since(start);
+  return stats;
+}
+
+}  // namespace deltanet
