@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 // Height of each folder of src/. Folders of equal height do not include each other.
 const std::map<std::string, int> kLayers = {
     {"base", 0}, {"simd", 1},   {"data", 2},  {"recurrence", 3},  {"nn", 4},    {"model", 5}, {"train", 6},
-    {"eval", 6}, {"theory", 7}, {"bench", 7}, {"experiments", 7}, {"serve", 7}, {"cli", 8},
+    {"eval", 7}, {"theory", 7}, {"bench", 7}, {"experiments", 7}, {"serve", 7}, {"cli", 8},
 };
 
 // The same inside a room that has folders; "" is the files beside them.
@@ -149,7 +149,8 @@ TEST(Includes, ViolationsAreSeen) {
       {"src/simd/kernels.cc", "#include \"recurrence/core.h\""},
       {"src/data/corpus.cc", "#include \"recurrence/core.h\""},
       {"src/recurrence/core.cc", "  #  include \"model/config.h\""},
-      {"src/train/trainer.cc", "#include \"eval/perplexity.h\""},
+      {"src/train/trainer.cc", "#include \"eval/task.h\""},
+      {"src/eval/task.cc", "#include \"experiments/mqar.h\""},
       {"src/train/trainer.cc", "#include \"experiments/mqar.h\""},
       {"src/bench/model.cc", "#include \"cli/terminal.h\""},
       {"src/data/tokenizer/bpe.cc", "#include \"data/corpus/shards.h\""},

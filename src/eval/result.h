@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval/task.h"
+
+// What comes out: the scores of each example, and of them the metrics of a task.
+
+namespace deltanet::eval {
+
+struct ExampleResult {
+  // By name: acc, acc_norm, contains (0 or 1, or a share), log_likelihood, words, bytes, tokens.
+  std::map<std::string, double> scores;
+  std::map<std::string, double> tags;  // of the example
+  // What was said: "log_likelihoods" and "greedy" of the options, or the "prediction".
+  nlohmann::ordered_json said = nlohmann::ordered_json::object();
+};
+
+// How the scores of examples become a number.
+enum class Aggregate {
+  kMean,        // of the score
+  kPerplexity,  // exp(-sum of the score / sum of the weight)
+  kBits,        // -sum / sum of the weight, in bits
+};
+
+struct Metric {
+  std::string_view name, score;
+  std::string_view weight;  // a score too; empty: 1 for each example
+  Aggregate aggregate = Aggregate::kMean;
+  bool is_share() const { return aggregate == Aggregate::kMean; }  // higher is better, printed in percent
+};
+
+std::span<const Metric> metrics_of(Kind kind);
+const Metric& find_metric(Kind kind, std::string_view name);
+
+struct Estimate {
+  double value = 0, stderr_ = 0;  // NaN where there are too few examples to tell
+  int64_t examples = 0;
+};
+
+struct Cell {
+  std::map<std::string, double> tags;
+  Estimate estimate;  // of the task's metric
+};
+
+struct TaskResult {
+  std::string task;
+  std::vector<ExampleResult> examples;
+  nlohmann::ordered_json about;  // of the task and of its run
+  double seconds = 0;
+};
+
+Estimate estimate(const Metric& metric, std::span<const ExampleResult> examples);
+// In the order of the tags' values.
+std::vector<Cell> break_down(const Metric& metric, const Breakdown& by, std::span<const ExampleResult> examples);
+
+}  // namespace deltanet::eval

@@ -1,0 +1,58 @@
+#include "eval/task.h"
+
+#include <filesystem>
+
+#include "base/edit_distance.h"
+#include "base/json.h"
+#include "deltanet/error.h"
+#include "eval/data_file.h"
+#include "eval/task_tables.h"
+
+namespace deltanet::eval {
+namespace {
+
+std::vector<Task> all_tasks() {
+  std::vector<Task> all;
+  for (const auto& table : {language_tasks, choice_tasks, retrieval_tasks}) {
+    for (Task& task : table()) all.push_back(std::move(task));
+  }
+  return all;
+}
+
+LoadedTask from_file(const Task& task, const TaskOptions& options) {
+  const std::filesystem::path file = find_data_file(task, options.data);
+  LoadedTask loaded;
+  read_records(file, [&](const Record& record) {
+    loaded.examples.push_back(task.make(record));
+    return static_cast<int64_t>(loaded.examples.size()) != options.limit;
+  });
+  loaded.about = about_file(file);
+  return loaded;
+}
+
+}  // namespace
+
+std::span<const Task> tasks() {
+  static const std::vector<Task> table = all_tasks();
+  return table;
+}
+
+const Task& find_task(std::string_view name) {
+  for (const Task& task : tasks()) {
+    if (task.name == name) return task;
+  }
+  std::vector<std::string_view> known;
+  for (const Task& task : tasks()) known.push_back(task.name);
+  throw Error("[eval] tasks: given " + in_quotes(name) + "; expected names of tasks" + suggestion(name, known));
+}
+
+LoadedTask load_task(const Task& task, const TaskOptions& options, const TaskModel& model) {
+  LoadedTask loaded = task.load ? task.load(task, options, model) : from_file(task, options);
+  if (options.limit > 0 && static_cast<int64_t>(loaded.examples.size()) > options.limit) {
+    loaded.examples.resize(static_cast<std::size_t>(options.limit));
+  }
+  if (loaded.examples.empty()) throw Error("[eval] " + std::string(task.name) + ": there are no examples");
+  return loaded;
+}
+
+}  // namespace deltanet::eval

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "eval/task.h"
+
+// The parts of the table of tasks, one for each file of tasks; task.cc joins them.
+
+namespace deltanet::eval {
+
+std::vector<Task> language_tasks();   // wikitext, lambada, text
+std::vector<Task> choice_tasks();     // arc_easy ...
+std::vector<Task> retrieval_tasks();  // fda ...
+
+}  // namespace deltanet::eval
