@@ -31,28 +31,15 @@ using FloatArray = nb::ndarray<const float, nb::device::cpu>;
 using DoubleArray = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using Offsets = std::vector<int64_t>;  // cu_seqlens, empty without packing
 
-Tensor dense(float* data, const std::vector<int64_t>& shape) {
-  Tensor tensor;
-  tensor.data = data;
-  tensor.rank = static_cast<int>(shape.size());
-  int64_t step = 1;
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    tensor.shape[axis] = shape[axis];
-    tensor.stride[axis] = step;
-    step *= shape[axis];
-  }
-  return tensor;
-}
-
-// A view of a NumPy array. Inputs are only read, although Tensor has one pointer type for both directions.
-Tensor view(std::string_view name, const FloatArray& array) {
-  if (array.ndim() > Tensor::kMaxRank) {
+// A view of a NumPy array.
+ConstTensor view(std::string_view name, const FloatArray& array) {
+  if (array.ndim() > ConstTensor::kMaxRank) {
     throw Error("[python] " + std::string(name) + ": given rank " + std::to_string(array.ndim()) +
-                "; expected at most " + std::to_string(Tensor::kMaxRank));
+                "; expected at most " + std::to_string(ConstTensor::kMaxRank));
   }
-  static float nothing;  // an empty array may have no address, but it is not absent
-  Tensor tensor;
-  tensor.data = array.size() == 0 ? &nothing : const_cast<float*>(array.data());
+  static const float nothing = 0;  // an empty array may have no address, but it is not absent
+  ConstTensor tensor;
+  tensor.data = array.size() == 0 ? &nothing : array.data();
   tensor.rank = static_cast<int>(array.ndim());
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     tensor.shape[axis] = static_cast<int64_t>(array.shape(axis));
@@ -61,7 +48,7 @@ Tensor view(std::string_view name, const FloatArray& array) {
   return tensor;
 }
 
-// Members of Inputs or Outputs from a dict; `prefix` is "d" for upstream gradients. Names were checked before.
+// Members of Inputs or OutputGradients from a dict; `prefix` is "d" for upstream gradients. Names were checked before.
 template <class Group>
 void read_group(Group& group, std::span<const Arg<Group>> args, std::string_view prefix,
                 const std::map<std::string, FloatArray>& arrays) {
@@ -97,7 +84,7 @@ nb::dict py_forward(const Spec& spec, const std::map<std::string, FloatArray>& a
     const std::vector<int64_t> extents = output_shape(spec, arg.name, shape);
     if (extents.empty()) continue;
     auto [array, data] = new_array<float>(extents);
-    outputs.*arg.member = dense(data, extents);
+    outputs.*arg.member = {data, extents};
     results[nb::cast(arg.name)] = array;
   }
   const Options options = make_options(mode, threads, check_values);
@@ -111,18 +98,19 @@ nb::dict py_forward(const Spec& spec, const std::map<std::string, FloatArray>& a
 nb::dict py_backward(const Spec& spec, const std::map<std::string, FloatArray>& arrays, const Offsets& cu_seqlens,
                      const std::map<std::string, FloatArray>& grads, int threads, bool check_values) {
   const Inputs inputs = read_inputs(arrays, cu_seqlens);
-  Outputs upstream;
-  read_group(upstream, output_args(), "d", grads);
+  OutputGradients upstream;
+  read_group(upstream, output_gradient_args(), "d", grads);
   infer_shape(spec, inputs);  // before allocating anything
 
-  Inputs gradients;
+  InputGradients gradients;
   nb::dict results;
-  for (const Arg<Inputs>& arg : input_args()) {
-    const Tensor& input = inputs.*arg.member;
+  for (std::size_t i = 0; i < input_args().size(); ++i) {
+    const ConstTensor& input = inputs.*input_args()[i].member;
     if (!input) continue;
+    const Arg<InputGradients>& arg = input_gradient_args()[i];
     const std::vector<int64_t> extents(input.shape.begin(), input.shape.begin() + input.rank);
     auto [array, data] = new_array<float>(extents);
-    gradients.*arg.member = dense(data, extents);
+    gradients.*arg.member = {data, extents};
     results[nb::cast(arg.name)] = array;
   }
   const Options options = make_options("chunk", threads, check_values);

@@ -101,8 +101,8 @@ void torch_forward(const Spec& spec, const nb::tuple& tensors, nb::handle cu_seq
 void torch_backward(const Spec& spec, const nb::tuple& tensors, nb::handle cu_seqlens, const nb::tuple& upstream,
                     const nb::tuple& results, int threads) {
   const Inputs inputs = read_inputs(tensors, cu_seqlens);
-  const Outputs gradients_of_outputs = read_group(output_args(), upstream);
-  const Inputs gradients = read_group(input_args(), results);
+  const OutputGradients gradients_of_outputs = read_group(output_gradient_args(), upstream);
+  const InputGradients gradients = read_group(input_gradient_args(), results);
   const nb::gil_scoped_release unlocked;
   // Autograd of upstream's MesaNet takes the entries of the initial Gram as they are.
   backward(spec, inputs, gradients_of_outputs, gradients, {.threads = threads, .free_gram_gradient = true});

@@ -25,45 +25,40 @@ Tensor at(Address address, std::initializer_list<int64_t> shape) {
   return {reinterpret_cast<float*>(address), shape};  // NOLINT(performance-no-int-to-ptr)
 }
 
-struct Addresses {
-  Address x, weight, bias, state;
-};
-
-ShortConvInputs inputs_at(const Addresses& from, const Sizes& s) {
-  ShortConvInputs inputs;
-  inputs.x = at(from.x, {s.B, s.T, s.C});
-  inputs.weight = at(from.weight, {s.C, s.W});
-  inputs.bias = at(from.bias, {s.C});
-  inputs.initial = at(from.state, {s.N, s.W - 1, s.C});
-  return inputs;
+// Of x, weight, bias and initial state, or of y and final state.
+template <class Group>
+Group inputs_at(const std::vector<Address>& from, const Sizes& s) {
+  return {.x = at(from.at(0), {s.B, s.T, s.C}),
+          .weight = at(from.at(1), {s.C, s.W}),
+          .bias = at(from.at(2), {s.C}),
+          .initial = at(from.at(3), {s.N, s.W - 1, s.C})};
 }
 
-ShortConvOutputs outputs_at(Address y, Address final, const Sizes& s) {
-  return {at(y, {s.B, s.T, s.C}), at(final, {s.N, s.W - 1, s.C})};
+template <class Group>
+Group outputs_at(const std::vector<Address>& from, const Sizes& s) {
+  return {.y = at(from.at(0), {s.B, s.T, s.C}), .final = at(from.at(1), {s.N, s.W - 1, s.C})};
 }
-
-Addresses addresses(const std::vector<Address>& list) { return {list.at(0), list.at(1), list.at(2), list.at(3)}; }
 
 Sizes sizes(const std::vector<int64_t>& list) { return {list.at(0), list.at(1), list.at(2), list.at(3), list.at(4)}; }
 
 void forward_at(const std::vector<Address>& in, const std::vector<Address>& out, const std::vector<int64_t>& shape,
                 const std::vector<int64_t>& cu_seqlens, bool silu, int threads) {
   const nb::gil_scoped_release unlocked;
-  ShortConvInputs inputs = inputs_at(addresses(in), sizes(shape));
+  ShortConvInputs inputs = inputs_at<ShortConvInputs>(in, sizes(shape));
   inputs.cu_seqlens = cu_seqlens;
   inputs.silu = silu;
-  short_conv_forward(inputs, outputs_at(out.at(0), out.at(1), sizes(shape)), threads);
+  short_conv_forward(inputs, outputs_at<ShortConvOutputs>(out, sizes(shape)), threads);
 }
 
 void backward_at(const std::vector<Address>& in, const std::vector<Address>& upstream,
                  const std::vector<Address>& grads, const std::vector<int64_t>& shape,
                  const std::vector<int64_t>& cu_seqlens, bool silu, int threads) {
   const nb::gil_scoped_release unlocked;
-  ShortConvInputs inputs = inputs_at(addresses(in), sizes(shape));
+  ShortConvInputs inputs = inputs_at<ShortConvInputs>(in, sizes(shape));
   inputs.cu_seqlens = cu_seqlens;
   inputs.silu = silu;
-  short_conv_backward(inputs, outputs_at(upstream.at(0), upstream.at(1), sizes(shape)),
-                      inputs_at(addresses(grads), sizes(shape)), threads);
+  short_conv_backward(inputs, outputs_at<ShortConvOutputGradients>(upstream, sizes(shape)),
+                      inputs_at<ShortConvInputGradients>(grads, sizes(shape)), threads);
 }
 
 }  // namespace

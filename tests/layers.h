@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/rows.h"
+#include "nn/views.h"
 
 // How every layer is tested: results against float64 code written in the test, gradients against finite differences of
 // that code, on every SIMD target, with scratch and the gaps between rows full of NaN, and on several threads.
@@ -24,7 +24,7 @@ class Slice {
   Slice(int64_t rows, int64_t n, const Values& values = {});  // no values: NaN
   Slice(int64_t rows, int64_t n, double fill) : Slice(rows, n, Values(static_cast<size_t>(rows * n), fill)) {}
 
-  nn::Rows rows() { return {buffer_.data() + kBefore, ld_}; }
+  nn::View rows() { return {buffer_.data() + kBefore, ld_}; }
   Values values() const;  // fails the test if something was written between the rows
 
  private:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct Call {
   Shape shape{1, 6, 2, 4, 5, 3, 1};
   Options options{.mode = Mode::kChunk, .threads = 1, .check_values = false};
   std::vector<std::vector<float>> buffers, watched;  // watched: outputs and gradients
-  Inputs inputs, gradients;
-  Outputs outputs, upstream;
+  Inputs inputs;
+  InputGradients gradients;
+  Outputs outputs;
+  OutputGradients upstream;
   std::vector<int64_t> cu_seqlens;
 
   Call() {
@@ -31,35 +34,39 @@ struct Call {
       const auto extents = input_shape(spec, arg.name, shape);
       if (extents.empty()) continue;
       inputs.*arg.member = tensor(extents, arg.name == "g" || arg.name == "g_atk" ? -0.5f : 0.5f);
-      gradients.*arg.member = tensor(extents, kUntouched);
+    }
+    for (const auto& arg : input_gradient_args()) {
+      const auto extents = input_shape(spec, arg.name, shape);
+      if (!extents.empty()) gradients.*arg.member = tensor(extents, kUntouched);
     }
     for (const auto& arg : output_args()) {
       const auto extents = output_shape(spec, arg.name, shape);
-      if (extents.empty()) continue;
-      outputs.*arg.member = tensor(extents, kUntouched);
-      upstream.*arg.member = tensor(extents, 1.0f);
+      if (!extents.empty()) outputs.*arg.member = tensor(extents, kUntouched);
+    }
+    for (const auto& arg : output_gradient_args()) {
+      const auto extents = output_shape(spec, arg.name, shape);
+      if (!extents.empty()) upstream.*arg.member = tensor(extents, 1.0f);
     }
   }
 
   Tensor tensor(const std::vector<int64_t>& extents, float value) {
-    Tensor t;
-    t.rank = static_cast<int>(extents.size());
-    int64_t step = 1;
-    for (std::size_t axis = extents.size(); axis-- > 0;) {
-      t.shape[axis] = extents[axis];
-      t.stride[axis] = step;
-      step *= extents[axis];
-    }
     auto& list = value == kUntouched ? watched : buffers;
-    list.emplace_back(static_cast<std::size_t>(step), value);
-    t.data = list.back().data();
-    return t;
+    list.emplace_back(static_cast<std::size_t>(Tensor(nullptr, extents).size()), value);
+    return {list.back().data(), extents};
   }
 
   // Packs the six tokens as given and resizes the states to match.
   void pack(std::vector<int64_t> cuts) {
     cu_seqlens = std::move(cuts);
     inputs.cu_seqlens = cu_seqlens;
+  }
+
+  // An element of an input's memory.
+  float& element(const ConstTensor& input, std::size_t at) {
+    for (std::vector<float>& buffer : buffers) {
+      if (buffer.data() == input.data) return buffer.at(at);
+    }
+    throw std::logic_error("not an input of this call");
   }
 
   bool wrote_nothing() const {
@@ -211,28 +218,28 @@ INSTANTIATE_TEST_SUITE_P(
                 {"nan", "finite"},
                 [](Call& c) {
                   c.options.check_values = true;
-                  c.inputs.q.data[7] = kNan;
+                  c.element(c.inputs.q, 7) = kNan;
                 }},
         Mistake{"infinity",
                 "v",
                 {"inf", "finite"},
                 [](Call& c) {
                   c.options.check_values = true;
-                  c.inputs.v.data[1] = kInfinity;
+                  c.element(c.inputs.v, 1) = kInfinity;
                 }},
         Mistake{"positive_log_decay",
                 "g",
                 {"0.25", "at most 0"},
                 [](Call& c) {
                   c.options.check_values = true;
-                  c.inputs.g.data[23] = 0.25f;
+                  c.element(c.inputs.g, 23) = 0.25f;
                 }},
         Mistake{"positive_moment_decay",
                 "g_atk",
                 {"1", "at most 0"},
                 [](Call& c) {
                   c.options.check_values = true;
-                  c.inputs.g_atk.data[0] = 1.0f;
+                  c.element(c.inputs.g_atk, 0) = 1.0f;
                 }}),
     [](const auto& test) { return test.param.name; });
 

@@ -197,8 +197,8 @@ RC_GTEST_PROP(Strides, GiveTheSameBits, ()) {
     }
   }
   const auto expect_gradients = [&](const Options& options, const Arrays& dense) {
-    backward(problem.spec, inputs, strided_views<Outputs>(weights, output_args(), "d"),
-             strided_views<Inputs>(gradients, input_args()), options);
+    backward(problem.spec, inputs, strided_views<OutputGradients>(weights, output_gradient_args(), "d"),
+             strided_views<InputGradients>(gradients, input_gradient_args()), options);
     for (auto& [name, tensor] : gradients) {
       RC_ASSERT(test::same_bits(tensor.read(), dense.at(name)));
       RC_ASSERT(tensor.written() == dense.at(name).data.size());
@@ -235,7 +235,7 @@ RC_GTEST_PROP(FinalStates, MayOverwriteTheInitialOnes, ()) {
     }
     Inputs inputs = strided_views<Inputs>(tensors, input_args());
     inputs.cu_seqlens = problem.cu_seqlens;
-    const Outputs in_place{{}, inputs.S0, inputs.A0, inputs.P0, inputs.G0};
+    const Outputs in_place{{}, tensors["S0"].view, tensors["A0"].view, tensors["P0"].view, tensors["G0"].view};
     forward(problem.spec, inputs, in_place, options_of(mode));
     for (const auto& [initial, final] : states) {
       if (expected.count(final)) RC_ASSERT(test::same_bits(tensors.at(initial).read(), expected.at(final)));
@@ -270,8 +270,8 @@ RC_GTEST_PROP(Outputs, AreTheSameBitsWhenAskedForAlone, ()) {
   for (const auto& [name, expected] : backward_arrays(problem.spec, arrays, upstream, options_of(Mode::kChunk))) {
     std::map<std::string, Strided> alone;
     alone[name] = any_strided(expected.shape);
-    backward(problem.spec, inputs, strided_views<Outputs>(weights, output_args(), "d"),
-             strided_views<Inputs>(alone, input_args()), options_of(Mode::kChunk));
+    backward(problem.spec, inputs, strided_views<OutputGradients>(weights, output_gradient_args(), "d"),
+             strided_views<InputGradients>(alone, input_gradient_args()), options_of(Mode::kChunk));
     RC_ASSERT(test::same_bits(alone[name].read(), expected));
   }
 }

@@ -108,12 +108,12 @@ Layer gated_norm_layer(int64_t rows, int64_t heads, int64_t V, GateActivation ac
             const std::vector<float> w = floats(in[2]);
             std::vector<float> rstd(static_cast<size_t>(rows * heads)), dw(w.size(), static_cast<float>(kHeld));
             const nn::GatedNorm norm{heads, V, static_cast<float>(kEps), activation, weighted ? w.data() : nullptr};
-            const nn::ConstRows gate_rows = gated ? nn::ConstRows(gate.rows()) : nn::ConstRows();
+            const nn::ConstView gate_rows = gated ? nn::ConstView(gate.rows()) : nn::ConstView();
             nn::gated_norm_forward(norm, rows, o.rows(), gate_rows, y.rows(), rstd.data(), threads);
             Slice& out_o = in_place ? dy : d_o;
             Slice& out_gate = in_place ? gate : dgate;
             nn::gated_norm_backward(norm, rows, o.rows(), gate_rows, rstd.data(), dy.rows(), out_o.rows(),
-                                    gated ? out_gate.rows() : nn::Rows(), weighted ? dw.data() : nullptr, threads);
+                                    gated ? out_gate.rows() : nn::View(), weighted ? dw.data() : nullptr, threads);
             return LayerResult{y.values(),
                                {out_o.values(), gated ? out_gate.values() : Values(), minus(doubles(dw), kHeld)}};
           }};

@@ -125,8 +125,8 @@ void check_cross_entropy(const Batch& b, double loss_tolerance, double pull = 0.
       nn::label_log_probs(b.rows, b.vocab, logits.rows(), b.labels.data(), log_prob.data(), greedy.get(), threads);
       Slice rounded = logits;
       const auto gradient = [&](Slice& of, bool round) {
-        return nn::cross_entropy_rows(b.rows, b.vocab, of.rows(), b.labels.data(), static_cast<float>(scale),
-                                      loss.data(), threads, round, static_cast<float>(pull));
+        return nn::cross_entropy(b.rows, b.vocab, of.rows(), b.labels.data(), static_cast<float>(scale), loss.data(),
+                                 threads, round, static_cast<float>(pull));
       };
       gradient(rounded, true);
       const double total = gradient(logits, false);
@@ -182,7 +182,7 @@ TEST(CrossEntropy, OfAnImpossibleLabelIsInfinite) {
     Slice logits(1, 3, Values{0.0, -kInf, 1.0});
     const int32_t label = 1;
     double loss = 0.0;
-    EXPECT_EQ(nn::cross_entropy_rows(1, 3, logits.rows(), &label, 1.0f, &loss, 1), kInf);
+    EXPECT_EQ(nn::cross_entropy(1, 3, logits.rows(), &label, 1.0f, &loss, 1), kInf);
     EXPECT_EQ(logits.values()[1], -1.0);
   });
 }
@@ -195,7 +195,7 @@ TEST(CrossEntropy, OfNanIsNan) {
       Slice logits(1, 41, values);
       const int32_t label = 1;
       double loss = 0.0;
-      EXPECT_TRUE(std::isnan(nn::cross_entropy_rows(1, 41, logits.rows(), &label, 1.0f, &loss, 1)));
+      EXPECT_TRUE(std::isnan(nn::cross_entropy(1, 41, logits.rows(), &label, 1.0f, &loss, 1)));
     }
   });
 }

@@ -34,7 +34,7 @@ class Arrays {
     values.resize(values.size() + 64, kNan);
     return arrays_.emplace_back(nullptr, values, count).plain.data();
   }
-  simd::Rows rows(int64_t n, uint32_t seed) { return {take(kRows * n, seed), n}; }
+  simd::View rows(int64_t n, uint32_t seed) { return {take(kRows * n, seed), n}; }
 
   std::vector<std::vector<float>> values() const {
     std::vector<std::vector<float>> all;

@@ -125,7 +125,8 @@ Arrays in_place(const Problem& problem, const Arrays& arrays, int64_t gap, const
   }
   inputs.cu_seqlens = problem.cu_seqlens;
   const State o({arrays.at("v").shape, std::vector<double>(arrays.at("v").data.size())}, 1);
-  forward(problem.spec, inputs, {o.view, inputs.S0, inputs.A0, inputs.P0, inputs.G0}, options);
+  const auto state = [&](const char* name) { return tensors.count(name) ? tensors[name]->view : Tensor(); };
+  forward(problem.spec, inputs, {o.view, state("S0"), state("A0"), state("P0"), state("G0")}, options);
   Arrays finals = {{"o", {arrays.at("v").shape, o.values()}}};
   for (const char* name : {"S0", "A0", "P0", "G0"}) {
     if (!tensors.count(name)) continue;

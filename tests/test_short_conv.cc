@@ -43,12 +43,10 @@ TEST(ShortConv, BatchesAreSequencesOfTheLayer) {
 TEST(ShortConv, GradientsAreOverwrittenAndAnAbsentUpstreamIsZero) {
   Problem p;
   std::vector<float> dx = ramp(30), dweight = ramp(12), dinitial = ramp(18);
-  const ShortConvInputs gradients{.x = {dx.data(), {2, 5, 3}},
-                                  .weight = {dweight.data(), {3, 4}},
-                                  .bias = {},
-                                  .initial = {dinitial.data(), {2, 3, 3}},
-                                  .cu_seqlens = {},
-                                  .silu = true};
+  const ShortConvInputGradients gradients{.x = {dx.data(), {2, 5, 3}},
+                                          .weight = {dweight.data(), {3, 4}},
+                                          .bias = {},
+                                          .initial = {dinitial.data(), {2, 3, 3}}};
   short_conv_backward(p.inputs, {}, gradients);
   EXPECT_EQ(dx, std::vector<float>(30));
   EXPECT_EQ(dweight, std::vector<float>(12));

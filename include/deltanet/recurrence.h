@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "deltanet/rows.h"
@@ -17,33 +18,49 @@
 
 namespace deltanet {
 
-struct Inputs {
-  Tensor q, k;                          // [B,T,H,K]
-  Tensor v;                             // [B,T,U,V]
-  Tensor g;                             // log decay: scalar [B,T,U], diagonal [B,T,U,K], constant [U]
-  Tensor beta;                          // [B,T,U]
-  Tensor beta_erase, d;                 // Comba: [B,T,U], [H]
-  Tensor g_atk, beta_atk;               // [B,T,H]; absent: no decay, gain 1
-  Tensor log_atk_scale;                 // [H]
-  Tensor ridge;                         // [H,K]; RLS without P0: [H]
-  Tensor a, b, kk, eta;                 // DPLR factors [B,T,H,K]
-  Tensor S0, A0, P0, G0;                // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
+// What a call reads, as Inputs, or the gradients of it that backward writes, as InputGradients.
+template <class View>
+struct InputsOf {
+  using Member = View;
+  View q, k;                            // [B,T,H,K]
+  View v;                               // [B,T,U,V]
+  View g;                               // log decay: scalar [B,T,U], diagonal [B,T,U,K], constant [U]
+  View beta;                            // [B,T,U]
+  View beta_erase, d;                   // Comba: [B,T,U], [H]
+  View g_atk, beta_atk;                 // [B,T,H]; absent: no decay, gain 1
+  View log_atk_scale;                   // [H]
+  View ridge;                           // [H,K]; RLS without P0: [H]
+  View a, b, kk, eta;                   // DPLR factors [B,T,H,K]
+  View S0, A0, P0, G0;                  // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
   std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences, some perhaps empty, into B = 1; empty: N = B
 };
+using Inputs = InputsOf<ConstTensor>;
+using InputGradients = InputsOf<Tensor>;  // without cu_seqlens, which has no gradient
 
-struct Outputs {
-  Tensor o;                                   // [B,T,U,V]
-  Tensor S_final, A_final, P_final, G_final;  // like S0, A0, P0, G0
+// What forward writes, as Outputs, or the gradients of it that backward reads, as OutputGradients.
+template <class View>
+struct OutputsOf {
+  using Member = View;
+  View o;                                   // [B,T,U,V]
+  View S_final, A_final, P_final, G_final;  // like S0, A0, P0, G0
+
+  operator OutputsOf<ConstTensor>() const requires(!std::is_same_v<View, ConstTensor>) {
+    return {o, S_final, A_final, P_final, G_final};
+  }
 };
+using Outputs = OutputsOf<Tensor>;
+using OutputGradients = OutputsOf<ConstTensor>;
 
-// A named member of Inputs or Outputs; the tables drive validation, the bindings and the tests.
+// A named member of one of these groups; the tables drive validation, the bindings and the tests.
 template <class Group>
 struct Arg {
   std::string_view name;
-  Tensor Group::*member;
+  typename Group::Member Group::*member;
 };
 std::span<const Arg<Inputs>> input_args();
+std::span<const Arg<InputGradients>> input_gradient_args();  // as input_args(), in the same order
 std::span<const Arg<Outputs>> output_args();
+std::span<const Arg<OutputGradients>> output_gradient_args();  // as output_args()
 
 struct Shape {
   int64_t B = 0, T = 0, H = 0, U = 0, K = 0, V = 0, N = 0;
@@ -76,7 +93,7 @@ void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, con
 
 // Gradients of sum(o*do) + sum(S_final*dS_final) + ... with respect to the inputs. An absent upstream gradient is zero;
 // a gradient without data is not computed. Gradients are overwritten, not accumulated.
-void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, const Inputs& gradients,
+void backward(const Spec& spec, const Inputs& inputs, const OutputGradients& upstream, const InputGradients& gradients,
               const Options& options = {});
 
 }  // namespace deltanet

@@ -14,10 +14,10 @@
 namespace deltanet {
 
 struct ShortConvInputs {
-  Tensor x;                             // [B,T,C]
-  Tensor weight;                        // [C,W]
-  Tensor bias;                          // [C]; absent: zero
-  Tensor initial;                       // [N,W-1,C], the inputs before the start, oldest first; absent: zero
+  ConstTensor x;                        // [B,T,C]
+  ConstTensor weight;                   // [C,W]
+  ConstTensor bias;                     // [C]; absent: zero
+  ConstTensor initial;                  // [N,W-1,C], the inputs before the start, oldest first; absent: zero
   std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences into B = 1; empty: N = B
   bool silu = false;
 };
@@ -27,12 +27,20 @@ struct ShortConvOutputs {
   Tensor final;  // [N,W-1,C], the last inputs; absent: not wanted
 };
 
+struct ShortConvOutputGradients {
+  ConstTensor y, final;
+};
+
+struct ShortConvInputGradients {
+  Tensor x, weight, bias, initial;
+};
+
 // Throws Error naming the argument when sizes do not fit. threads: 0 is the default of the machine.
 void short_conv_forward(const ShortConvInputs& inputs, const ShortConvOutputs& outputs, int threads = 0);
 
 // Gradients of sum(y*dy) + sum(final*dfinal). An absent upstream gradient is zero, an absent gradient is not computed;
 // that of x is always wanted. Gradients are overwritten.
-void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputs& upstream,
-                         const ShortConvInputs& gradients, int threads = 0);
+void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputGradients& upstream,
+                         const ShortConvInputGradients& gradients, int threads = 0);
 
 }  // namespace deltanet

@@ -17,7 +17,7 @@
 namespace deltanet::bench {
 namespace {
 
-int64_t bytes_of(const Tensor& tensor) { return tensor ? tensor.size() * static_cast<int64_t>(sizeof(float)) : 0; }
+int64_t bytes_of(const ConstTensor& tensor) { return tensor ? tensor.size() * static_cast<int64_t>(sizeof(float)) : 0; }
 
 // What the program prints when it is run again with these arguments.
 std::string output_of_self(const std::vector<std::string>& arguments) {
@@ -70,7 +70,7 @@ BackwardMemory measure_backward_memory_here(const std::string& label, const Shap
   const Work work = workspace.work(row.spec, /*with_backward=*/true);
   BackwardMemory memory;
   for (const auto& arg : input_args()) memory.tensors += bytes_of(work.inputs.*arg.member);
-  for (const auto& arg : input_args()) memory.tensors += bytes_of(work.gradients.*arg.member);
+  for (const auto& arg : input_gradient_args()) memory.tensors += bytes_of(work.gradients.*arg.member);
   memory.tensors += bytes_of(work.upstream.o);
 
   std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak where the kernel allows it

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "base/arena.h"
 #include "bench/rows.h"
@@ -24,38 +26,27 @@ class DecodeStep {
     options_.threads = threads;
     for (const auto& arg : input_args()) {
       const auto found = start_.find(std::string(arg.name));
-      if (found != start_.end()) inputs_.*arg.member = take(found->second.shape);
+      if (found != start_.end()) inputs_.*arg.member = memory_[found->first] = take(found->second.shape);
     }
-    outputs_.o = take(output_shape(row.spec, "o", shape));
-    outputs_.S_final = inputs_.S0;
-    outputs_.A_final = inputs_.A0;
-    outputs_.P_final = inputs_.P0;
-    outputs_.G_final = inputs_.G0;
+    outputs_ = {take(output_shape(row.spec, "o", shape)), memory_["S0"], memory_["A0"], memory_["P0"], memory_["G0"]};
     restart();
   }
 
   // The states after thousands of steps with the same token say nothing about a model; every sample starts anew.
   void restart() {
-    for (const auto& arg : input_args()) {
-      if (!(inputs_.*arg.member)) continue;
-      const std::vector<double>& values = start_.at(std::string(arg.name)).data;
-      std::copy(values.begin(), values.end(), (inputs_.*arg.member).data);
-    }
+    for (const auto& [name, array] : start_) std::copy(array.data.begin(), array.data.end(), memory_.at(name).data);
   }
 
   void run() { forward(row_.spec, inputs_, outputs_, options_); }
 
  private:
-  Tensor take(const std::vector<int64_t>& dims) {
-    Tensor tensor = dense_tensor(nullptr, dims);
-    tensor.data = arena_.take_zeros(tensor.size());
-    return tensor;
-  }
+  Tensor take(const std::vector<int64_t>& dims) { return {arena_.take_zeros(Tensor(nullptr, dims).size()), dims}; }
 
   const BenchRow row_;
   const Arrays start_;
   Options options_;
   Arena arena_;
+  std::map<std::string, Tensor> memory_;  // of the inputs; states may be absent
   Inputs inputs_;
   Outputs outputs_;
 };

@@ -129,7 +129,7 @@ class Subject {
     for (const MatrixAt& at : {layer.recurrence.in, layer.recurrence.out, layer.gate_up, layer.down, layout_->head()}) {
       // The head runs once, a layer's products as often as there are layers; long rows in blocks as the loss does.
       const bool is_head = at.offset == layout_->head().offset;
-      const int64_t block = is_head ? std::min(rows, nn::VocabularyLoss::block_rows(at.out)) : rows;
+      const int64_t block = is_head ? std::min(rows, nn::VocabularyLoss::block_tokens(at.out)) : rows;
       const double times = is_head ? static_cast<double>(rows) / static_cast<double>(block)
                                    : static_cast<double>(layout_->layers().size());
       seconds += times * onednn_seconds(weights_->type(), block, at.out, at.in, threads_);

@@ -49,7 +49,7 @@ void fill_repeating(const Array& drawn, const std::vector<int64_t>& dims, float*
   }
 }
 
-double normwise_error(const Tensor& x, const Tensor& y) {
+double normwise_error(const ConstTensor& x, const ConstTensor& y) {
   double difference = 0, size = 0;
   for (int64_t i = 0; i < y.size(); ++i) {
     const double delta = static_cast<double>(x.data[i]) - y.data[i];
@@ -79,19 +79,6 @@ void visit_tensors(const Spec& spec, const Shape& shape, bool with_backward, con
 
 }  // namespace
 
-Tensor dense_tensor(float* data, const std::vector<int64_t>& dims) {
-  Tensor tensor;
-  tensor.data = data;
-  tensor.rank = static_cast<int>(dims.size());
-  int64_t step = 1;
-  for (std::size_t axis = dims.size(); axis-- > 0;) {
-    tensor.shape[axis] = dims[axis];
-    tensor.stride[axis] = step;
-    step *= dims[axis];
-  }
-  return tensor;
-}
-
 // Writing zeros now keeps the first touch of a page out of the timed runs.
 Tensor Workspace::tensor(const std::string& key, const std::vector<int64_t>& dims, bool* created) {
   float*& data = data_[key];
@@ -101,7 +88,7 @@ Tensor Workspace::tensor(const std::string& key, const std::vector<int64_t>& dim
     data = arena_.take_zeros(count);
     bytes_ += count * static_cast<int64_t>(sizeof(float));
   }
-  return dense_tensor(data, dims);
+  return {data, dims};
 }
 
 void Workspace::fill_inputs(const Spec& spec, Inputs& inputs) {
@@ -112,10 +99,11 @@ void Workspace::fill_inputs(const Spec& spec, Inputs& inputs) {
     const std::vector<int64_t> dims = input_shape(spec, arg.name, shape_);
     if (dims.empty() || !is_used(spec, arg.name)) continue;
     bool created = false;
-    inputs.*arg.member = tensor(key_of("input", arg.name, dims), dims, &created);
+    const Tensor memory = tensor(key_of("input", arg.name, dims), dims, &created);
+    inputs.*arg.member = memory;
     if (!created) continue;
     if (drawn.empty()) drawn = random_inputs(spec, drawn_shape, kSeed);
-    fill_repeating(drawn.at(std::string(arg.name)), dims, (inputs.*arg.member).data);
+    fill_repeating(drawn.at(std::string(arg.name)), dims, memory.data);
   }
 }
 
@@ -130,16 +118,17 @@ Work Workspace::work(const Spec& spec, bool with_backward) {
 
   const std::vector<int64_t> dims = output_shape(spec, "o", shape_);
   bool created = false;
-  work.upstream.o = tensor(key_of("upstream", "o", dims), dims, &created);
+  const Tensor upstream = tensor(key_of("upstream", "o", dims), dims, &created);
+  work.upstream.o = upstream;
   if (created) {
     Shape drawn_shape = shape_;
     drawn_shape.T = std::min(shape_.T, kDrawnTokens);
-    fill_repeating(random_upstream(spec, drawn_shape, kSeed).at("do"), dims, work.upstream.o.data);
+    fill_repeating(random_upstream(spec, drawn_shape, kSeed).at("do"), dims, upstream.data);
   }
-  for (const auto& arg : input_args()) {
-    if (!(work.inputs.*arg.member)) continue;
+  for (const auto& arg : input_gradient_args()) {
+    if (!is_used(spec, arg.name)) continue;
     const std::vector<int64_t> extents = input_shape(spec, arg.name, shape_);
-    work.gradients.*arg.member = tensor(key_of("gradient", arg.name, extents), extents);
+    if (!extents.empty()) work.gradients.*arg.member = tensor(key_of("gradient", arg.name, extents), extents);
   }
   return work;
 }

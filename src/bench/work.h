@@ -12,15 +12,12 @@
 
 namespace deltanet::bench {
 
-// A dense row-major tensor over `data`.
-Tensor dense_tensor(float* data, const std::vector<int64_t>& dims);
-
 // Everything that one row reads and writes. No initial states, except RLS's P0; upstream is the gradient of o alone.
 struct Work {
   Inputs inputs;
   Outputs outputs;
-  Outputs upstream;
-  Inputs gradients;
+  OutputGradients upstream;
+  InputGradients gradients;
 };
 
 // Tensors of one shape, shared by all rows that use a tensor of the same name and size: the rows of a benchmark then

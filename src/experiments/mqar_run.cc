@@ -15,7 +15,7 @@ namespace deltanet {
 namespace {
 
 constexpr uint64_t kOrderStream = uint64_t{3} << 48;  // beside the streams of the splits
-constexpr int64_t kRows = 4096;                       // tokens in a pass: what it keeps stays near the core
+constexpr int64_t kTokens = 4096;                     // tokens in a pass: what it keeps stays near the core
 
 // A batch holds examples of one part, so that all of its sequences have one length.
 struct BatchAt {
@@ -41,11 +41,11 @@ void shuffle(std::vector<BatchAt>& batches, uint64_t seed, int64_t epoch) {
   }
 }
 
-// Calls pass(ids, targets, offsets) for runs of whole sequences of at most kRows tokens.
+// Calls pass(ids, targets, offsets) for runs of whole sequences of at most kTokens tokens.
 template <class PassOver>
 void for_passes(const MqarBatch& batch, const PassOver& pass) {
   const auto examples = static_cast<int64_t>(batch.offsets.size()) - 1;
-  const int64_t L = batch.offsets[1], step = std::max<int64_t>(1, kRows / L);
+  const int64_t L = batch.offsets[1], step = std::max<int64_t>(1, kTokens / L);
   for (int64_t i = 0; i < examples; i += step) {
     const int64_t count = std::min(step, examples - i);
     pass(std::span(batch.ids).subspan(i * L, count * L), std::span(batch.targets).subspan(i * L, count * L),

@@ -71,16 +71,15 @@ void advance(const RegressionOptions& o, const RegressionSolver& solver, const R
   const int64_t B = o.draws, T = o.every, K = o.key_dim, V = o.value_dim;
   std::vector<float> ones(B * T, 1.0f), centre = {static_cast<float>(solver.centre)};
   const auto piece = [&](const std::vector<float>& whole, int64_t n) {
-    Tensor view(const_cast<float*>(whole.data()) + begin * n, {B, T, 1, n});  // only read
+    ConstTensor view(whole.data() + begin * n, {B, T, 1, n});
     view.stride[0] = o.tokens * n;
     return view;
   };
   Inputs inputs;
   inputs.q = inputs.k = piece(draws.keys, K);
   inputs.v = piece(draws.values, V);
-  inputs.S0 = {states.S.data(), {B, 1, K, V}};
   Outputs outputs;
-  outputs.S_final = inputs.S0;
+  inputs.S0 = outputs.S_final = {states.S.data(), {B, 1, K, V}};
   if (solver.spec.precond == Precond::kRls) {
     inputs.P0 = outputs.P_final = {states.P.data(), {B, 1, K, K}};
   } else {

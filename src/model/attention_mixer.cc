@@ -13,31 +13,31 @@ AttentionMixer::AttentionMixer(const Config& config, const AttentionConfig& atte
                                std::shared_ptr<nn::Rope> rope)
     : config_(config), attention_(attention), layout_(layout), rope_(std::move(rope)) {}
 
-AttentionActivations AttentionMixer::plan(Arena& arena, int64_t rows) const {
+AttentionActivations AttentionMixer::plan(Arena& arena, int64_t tokens) const {
   const AttentionLayout& l = layout_;
-  return {.proj = arena.take(rows * nn::wide_ld(l.in.out)),
-          .rotated = arena.take(rows * (l.q.width + l.k.width)),
-          .rstd = arena.take(rows * (l.heads + l.kv_heads)),
-          .o = arena.take(rows * l.q.width),
-          .lse = arena.take(rows * l.heads)};
+  return {.proj = arena.take(tokens * nn::wide_ld(l.in.out)),
+          .rotated = arena.take(tokens * (l.q.width + l.k.width)),
+          .rstd = arena.take(tokens * (l.heads + l.kv_heads)),
+          .o = arena.take(tokens * l.q.width),
+          .lse = arena.take(tokens * l.heads)};
 }
 
 void AttentionMixer::forward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
                              LayerState* state, const nn::Factor& y) const {
   const AttentionLayout& l = layout_;
-  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out), rotated = l.q.width + l.k.width;
-  nn::linear(x, rows, w.matrix(l.in), w.vector(l.bias), a.proj, ld, false, pass.threads);
+  const int64_t tokens = pass.tokens(), ld = nn::wide_ld(l.in.out), rotated = l.q.width + l.k.width;
+  nn::linear(x, tokens, w.matrix(l.in), w.vector(l.bias), a.proj, ld, false, pass.threads);
 
   float *q = a.rotated, *k = a.rotated + l.q.width;
   if (attention_.qk_norm) {
     const auto norm = [&](Slice slice, int64_t heads, int64_t weight, float* rstd, float* out) {
-      nn::gated_norm_forward(norm_of(w, heads, weight), rows, {a.proj + slice.column, ld}, {}, {out, rotated}, rstd,
+      nn::gated_norm_forward(norm_of(w, heads, weight), tokens, {a.proj + slice.column, ld}, {}, {out, rotated}, rstd,
                              pass.threads);
     };
     norm(l.q, l.heads, l.q_norm, a.rstd, q);
-    norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, k);
+    norm(l.k, l.kv_heads, l.k_norm, a.rstd + tokens * l.heads, k);
   } else {
-    nn::copy_rows(rows, rotated, {a.proj, ld}, {a.rotated, rotated}, pass.threads);
+    nn::copy_rows(tokens, rotated, {a.proj, ld}, {a.rotated, rotated}, pass.threads);
   }
   thread_local std::vector<int64_t> starts;  // decoding allocates nothing
   starts.clear();
@@ -75,13 +75,13 @@ nn::Attention AttentionMixer::arguments(const Pass& pass, const AttentionActivat
 }
 
 void AttentionMixer::output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const {
-  nn::copy_rows(pass.rows(), layout_.q.width, {a.o, layout_.q.width}, y, pass.threads);
+  nn::copy_rows(pass.tokens(), layout_.q.width, {a.o, layout_.q.width}, y, pass.threads);
 }
 
 void AttentionMixer::backward(const Pass& pass, const Weights& w, const nn::Factor& x, const AttentionActivations& a,
-                              nn::ConstRows dy, const AttentionActivations& d, const Gradients& to, nn::Rows dx) const {
+                              nn::ConstView dy, const AttentionActivations& d, const Gradients& to, nn::View dx) const {
   const AttentionLayout& l = layout_;
-  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out), rotated = l.q.width + l.k.width;
+  const int64_t tokens = pass.tokens(), ld = nn::wide_ld(l.in.out), rotated = l.q.width + l.k.width;
   float *dq = d.rotated, *dk = d.rotated + l.q.width;
   nn::attention_backward(arguments(pass, a),
                          {.o = a.o,
@@ -100,16 +100,16 @@ void AttentionMixer::backward(const Pass& pass, const Weights& w, const nn::Fact
   rope_->backward(pass.offsets, {}, l.kv_heads, dk, rotated, pass.threads);
   if (attention_.qk_norm) {
     const auto norm = [&](Slice slice, int64_t heads, int64_t weight, const float* rstd, const float* dout) {
-      nn::gated_norm_backward(norm_of(w, heads, weight), rows, {a.proj + slice.column, ld}, {}, rstd, {dout, rotated},
+      nn::gated_norm_backward(norm_of(w, heads, weight), tokens, {a.proj + slice.column, ld}, {}, rstd, {dout, rotated},
                               {d.proj + slice.column, ld}, {}, to.vector(weight), pass.threads);
     };
     norm(l.q, l.heads, l.q_norm, a.rstd, dq);
-    norm(l.k, l.kv_heads, l.k_norm, a.rstd + rows * l.heads, dk);
+    norm(l.k, l.kv_heads, l.k_norm, a.rstd + tokens * l.heads, dk);
   } else {
-    nn::copy_rows(rows, rotated, {d.rotated, rotated}, {d.proj, ld}, pass.threads);
+    nn::copy_rows(tokens, rotated, {d.rotated, rotated}, {d.proj, ld}, pass.threads);
   }
-  nn::linear_backward({d.proj, ld}, x, rows, w.matrix(l.in), dx.data, dx.ld, to.matrix(l.in), to.add, to.vector(l.bias),
-                      pass.threads);
+  nn::linear_backward({d.proj, ld}, x, tokens, w.matrix(l.in), dx.data, dx.ld, to.matrix(l.in), to.add,
+                      to.vector(l.bias), pass.threads);
 }
 
 }  // namespace deltanet

@@ -12,17 +12,17 @@
 #include "nn/attention/rope.h"
 #include "nn/gated_norm.h"
 
-// Causal softmax attention as a mixer, x [R,D]: q, k, v = x W^T + bias, optionally an RMS norm of each head of q and k,
+// Causal softmax attention as a mixer, x [T,D]: q, k, v = x W^T + bias, optionally an RMS norm of each head of q and k,
 // RoPE, attention. The product with o_proj belongs to the layer (layer.h).
 
 namespace deltanet {
 
 struct AttentionActivations {
-  float* proj = nullptr;     // [R, in.out]: q, k, v before the norm and RoPE; rows nn::wide_ld(in.out) apart
-  float* rotated = nullptr;  // [R, q+k]: q, k after both
-  float* rstd = nullptr;     // [R, heads + kv_heads] of the norms
-  float* o = nullptr;        // [R, heads*head_dim]
-  float* lse = nullptr;      // [R, heads]
+  float* proj = nullptr;     // [T, in.out]: q, k, v before the norm and RoPE; rows nn::wide_ld(in.out) apart
+  float* rotated = nullptr;  // [T, q+k]: q, k after both
+  float* rstd = nullptr;     // [T, heads + kv_heads] of the norms
+  float* o = nullptr;        // [T, heads*head_dim]
+  float* lse = nullptr;      // [T, heads]
 };
 
 class AttentionMixer {
@@ -31,14 +31,14 @@ class AttentionMixer {
   AttentionMixer(const Config& config, const AttentionConfig& attention, const AttentionLayout& layout,
                  std::shared_ptr<nn::Rope> rope);
 
-  AttentionActivations plan(Arena& arena, int64_t rows) const;
+  AttentionActivations plan(Arena& arena, int64_t tokens) const;
 
-  // y [R, heads*head_dim]. `state` may be null.
+  // y [T, heads*head_dim]. `state` may be null.
   void forward(const Pass& pass, const Weights& weights, const nn::Factor& x, const AttentionActivations& a,
                LayerState* state, const nn::Factor& y) const;
   void output(const Pass& pass, const AttentionActivations& a, const nn::Factor& y) const;
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const AttentionActivations& a,
-                nn::ConstRows dy, const AttentionActivations& d, const Gradients& to, nn::Rows dx) const;
+                nn::ConstView dy, const AttentionActivations& d, const Gradients& to, nn::View dx) const;
 
  private:
   nn::GatedNorm norm_of(const Weights& weights, int64_t heads, int64_t weight) const;

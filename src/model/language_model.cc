@@ -41,22 +41,22 @@ LanguageModel::LanguageModel(std::shared_ptr<const Weights> weights, int threads
 
 // ---- memory
 
-void LanguageModel::plan(int64_t rows, Keep keep) {
+void LanguageModel::plan(int64_t tokens, Keep keep) {
   // What a backward pass needs holds an inference as well.
-  if (rows <= planned_rows_ && (keep == planned_keep_ || keep == Keep::kNothing)) return;
+  if (tokens <= planned_tokens_ && (keep == planned_keep_ || keep == Keep::kNothing)) return;
   arena_.release();
-  planned_rows_ = 0;  // nothing is planned if the memory runs out below
+  planned_tokens_ = 0;  // nothing is planned if the memory runs out below
   const int64_t ld = nn::wide_ld(config().hidden_size);
   int64_t width = 0;
   for (const Layer& layer : layers_) width = std::max(width, layer.mixer_width());
   const auto scratch = [&] {
-    return LayerScratch{arena_.take(rows * ld), arena_.take(rows * nn::wide_ld(width)),
-                        arena_.take(rows * nn::wide_ld(config().intermediate_size))};
+    return LayerScratch{arena_.take(tokens * ld), arena_.take(tokens * nn::wide_ld(width)),
+                        arena_.take(tokens * nn::wide_ld(config().intermediate_size))};
   };
   scratch_ = scratch();
-  pending_ = arena_.take(rows * ld);
-  h_final_ = arena_.take(rows * ld);
-  final_rstd_ = arena_.take(rows);
+  pending_ = arena_.take(tokens * ld);
+  h_final_ = arena_.take(tokens * ld);
+  final_rstd_ = arena_.take(tokens);
 
   // Layers of one kind have the same sizes, so one of each kind can lend its buffers to all others.
   activations_.assign(layers_.size(), {});
@@ -66,41 +66,41 @@ void LanguageModel::plan(int64_t rows, Keep keep) {
     LayerActivations& lent = shared[layout().layers()[i].attention_config];
     LayerActivations& own = activations_[i];
     if (keep == Keep::kAll) {
-      layer.plan(arena_, rows, Holds::kTape, own);
-      own.h = arena_.take(rows * ld);
-      own.h_mid = arena_.take(rows * ld);
+      layer.plan(arena_, tokens, Holds::kTape, own);
+      own.h = arena_.take(tokens * ld);
+      own.h_mid = arena_.take(tokens * ld);
       continue;
     }
-    if (!lent.gate_up) layer.plan(arena_, rows, keep == Keep::kNothing ? Holds::kValues : Holds::kTape, lent);
+    if (!lent.gate_up) layer.plan(arena_, tokens, keep == Keep::kNothing ? Holds::kValues : Holds::kTape, lent);
     own = lent;
     if (keep == Keep::kNothing) {
       own.h = own.h_mid = h_final_;  // the sum runs on in place
     } else {
-      own.h = arena_.take(rows * ld);
+      own.h = arena_.take(tokens * ld);
       own.h_mid = h_final_;
     }
   }
   if (keep != Keep::kNothing) {
     vocabulary_loss_.plan(weights_->matrix(layout().head()));
     dscratch_ = scratch();
-    dh_ = arena_.take(rows * ld);
+    dh_ = arena_.take(tokens * ld);
     gradients_.clear();
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       LayerActivations& d = gradients_[layout().layers()[i].attention_config];
-      if (!d.gate_up) layers_[i].plan(arena_, rows, Holds::kGradients, d);
+      if (!d.gate_up) layers_[i].plan(arena_, tokens, Holds::kGradients, d);
     }
   }
-  planned_rows_ = rows;
+  planned_tokens_ = tokens;
   planned_keep_ = keep;
 }
 
 Pass LanguageModel::check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const {
-  const auto rows = static_cast<int64_t>(ids.size());
-  bool valid = offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == rows;
+  const auto tokens = static_cast<int64_t>(ids.size());
+  bool valid = offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == tokens;
   for (std::size_t i = 1; valid && i < offsets.size(); ++i) valid = offsets[i] > offsets[i - 1];
   if (!valid) {
-    throw Error("[model] offsets: expected increasing numbers from 0 to the number of tokens, " + std::to_string(rows) +
-                "; every sequence needs at least one token");
+    throw Error("[model] offsets: expected increasing numbers from 0 to the number of tokens, " +
+                std::to_string(tokens) + "; every sequence needs at least one token");
   }
   if (state && state->sequences() != static_cast<int64_t>(offsets.size()) - 1) {
     throw Error("[model] state: holds " + std::to_string(state->sequences()) + " sequences; expected " +
@@ -117,10 +117,11 @@ void LanguageModel::check_ids(std::span<const int32_t> ids) const {
 // ---- forward
 
 void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, State* state) {
-  const int64_t rows = pass.rows(), D = config().hidden_size, ld = nn::wide_ld(D);
+  const int64_t tokens = pass.tokens(), D = config().hidden_size, ld = nn::wide_ld(D);
   const Weights& w = *weights_;
   const bool fresh = !state || state->fresh();
-  nn::embedding_forward(rows, ids.data(), w.matrix(layout().embeddings()), {activations_.front().h, ld}, pass.threads);
+  nn::embedding_forward(tokens, ids.data(), w.matrix(layout().embeddings()), {activations_.front().h, ld},
+                        pass.threads);
   const float *before = nullptr, *pending = nullptr;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     layers_[i].forward(pass, w, before, pending, activations_[i], scratch_, state ? &state->layers()[i] : nullptr,
@@ -128,7 +129,7 @@ void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, S
     before = activations_[i].h_mid;
     pending = pending_;
   }
-  nn::add_rms_norm_forward(rows, D, static_cast<float>(config().norm_eps), {before, ld}, {pending, ld},
+  nn::add_rms_norm_forward(tokens, D, static_cast<float>(config().norm_eps), {before, ld}, {pending, ld},
                            w.vector(layout().final_norm()), {h_final_, ld}, {scratch_.x, ld}, final_rstd_,
                            pass.threads);
   if (state) state->set_used();
@@ -137,10 +138,10 @@ void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, S
 void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state,
                                 float* logits) {
   const Pass pass = check(ids, offsets, state);
-  plan(pass.rows(), Keep::kNothing);
+  plan(pass.tokens(), Keep::kNothing);
   run_layers(pass, ids, state);
   const int64_t D = config().hidden_size, ld = nn::wide_ld(D), N = pass.sequences();
-  for (int64_t n = 0; n < N; ++n) {  // to the front: row n is not read again
+  for (int64_t n = 0; n < N; ++n) {  // to the front: token n is not read again
     std::copy_n(scratch_.x + (offsets[n + 1] - 1) * ld, D, scratch_.x + n * ld);
   }
   nn::linear({scratch_.x, ld}, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
@@ -150,18 +151,18 @@ void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const in
 void LanguageModel::all_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state,
                                float* logits) {
   const Pass pass = check(ids, offsets, state);
-  plan(pass.rows(), Keep::kNothing);
+  plan(pass.tokens(), Keep::kNothing);
   run_layers(pass, ids, state);
-  nn::linear({scratch_.x, nn::wide_ld(config().hidden_size)}, pass.rows(), weights_->matrix(layout().head()), nullptr,
+  nn::linear({scratch_.x, nn::wide_ld(config().hidden_size)}, pass.tokens(), weights_->matrix(layout().head()), nullptr,
              logits, config().vocab_size, false, pass.threads);
 }
 
 double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t> targets,
                            std::span<const int64_t> offsets) {
   const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
-  plan(pass.rows(), Keep::kNothing);
+  plan(pass.tokens(), Keep::kNothing);
   run_layers(pass, ids, nullptr);
-  return vocabulary_loss_(weights_->matrix(layout().head()), pass.rows(),
+  return vocabulary_loss_(weights_->matrix(layout().head()), pass.tokens(),
                           {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), 1.0f, 0.0f, {}, nullptr,
                           false, pass.threads);
 }
@@ -169,9 +170,9 @@ double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t
 void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets,
                               std::span<const int64_t> offsets, State* state, double* log_prob, bool* greedy) {
   const Pass pass = check_with_targets(ids, targets, offsets, state);
-  plan(pass.rows(), Keep::kNothing);
+  plan(pass.tokens(), Keep::kNothing);
   run_layers(pass, ids, state);
-  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), pass.rows(),
+  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), pass.tokens(),
                              {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), log_prob, greedy,
                              pass.threads);
 }
@@ -194,17 +195,17 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
                                          const Gradients& to, const std::function<void(const GradientRange&)>& done) {
   if (keep == Keep::kNothing) throw Error("[model] keep: a backward pass needs what the forward pass kept");
   const Pass pass = check_with_targets(ids, targets, offsets, nullptr);
-  plan(pass.rows(), keep);
+  plan(pass.tokens(), keep);
   run_layers(pass, ids, nullptr);
 
   const Weights& w = *weights_;
-  const int64_t rows = pass.rows(), D = config().hidden_size, ld = nn::wide_ld(D);
+  const int64_t tokens = pass.tokens(), D = config().hidden_size, ld = nn::wide_ld(D);
   if (!to.add) std::fill_n(to.vectors, layout().vectors_size(), 0.0f);  // below they are added to
   const float pull = config().use_l2warp ? kL2WarpPenalty * scale.token : 0.0f;
-  const double sum = vocabulary_loss_(w.matrix(layout().head()), rows, {scratch_.x, ld}, targets.data(), scale.target,
+  const double sum = vocabulary_loss_(w.matrix(layout().head()), tokens, {scratch_.x, ld}, targets.data(), scale.target,
                                       pull, {dscratch_.x, ld}, to.matrix(layout().head()), to.add, pass.threads);
-  std::fill_n(dh_, rows * ld, 0.0f);
-  nn::rms_norm_backward(rows, D, {h_final_, ld}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, ld},
+  std::fill_n(dh_, tokens * ld, 0.0f);
+  nn::rms_norm_backward(tokens, D, {h_final_, ld}, final_rstd_, w.vector(layout().final_norm()), {dscratch_.x, ld},
                         {dh_, ld}, to.vector(layout().final_norm()), pass.threads);
 
   for (std::size_t i = layers_.size(); i-- > 0;) {
@@ -219,7 +220,7 @@ double LanguageModel::loss_and_gradients(std::span<const int32_t> ids, std::span
   const MatrixAt embeddings = layout().embeddings();
   const bool holds_head = embeddings.offset == layout().head().offset;  // then the loss has set it
   if (!to.add && !holds_head) std::fill_n(to.matrix(embeddings), embeddings.out * embeddings.in, 0.0f);
-  nn::embedding_backward(rows, D, ids.data(), {dh_, ld}, to.matrix(embeddings), pass.threads);
+  nn::embedding_backward(tokens, D, ids.data(), {dh_, ld}, to.matrix(embeddings), pass.threads);
   if (done) {
     const LayerLayout &first = layout().layers().front(), &last = layout().layers().back();
     done({0, first.matrices_begin, 0, first.vectors_begin});

@@ -46,12 +46,12 @@ class LanguageModel {
   }
   // Logits after the last token of each sequence, [N, vocab], with `state` (null: none) carried on.
   void next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
-  // Logits after every token, [rows, vocab].
+  // Logits after every token, [T, vocab].
   void all_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
 
-  // Sum of -log p(target) over the rows whose target is not -100; targets[i] follows ids[i].
+  // Sum of -log p(target) over the tokens whose target is not -100; targets[i] follows ids[i].
   double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
-  // log p(target) of every row, and whether the target is the most probable token.
+  // log p(target) after every token, and whether the target is the most probable token.
   void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
                  State* state, double* log_prob, bool* greedy);
 
@@ -61,8 +61,8 @@ class LanguageModel {
                             std::span<const int64_t> offsets, LossScale scale, Keep keep, const Gradients& to,
                             const std::function<void(const GradientRange&)>& done = {});
 
-  // Makes room for passes of up to this many rows, which otherwise the first of them does.
-  void plan(int64_t rows, Keep keep);
+  // Makes room for passes of up to this many tokens, which otherwise the first of them does.
+  void plan(int64_t tokens, Keep keep);
   int64_t planned_bytes() const {
     return arena_.capacity() * static_cast<int64_t>(sizeof(float)) + vocabulary_loss_.planned_bytes();
   }
@@ -80,15 +80,15 @@ class LanguageModel {
   nn::VocabularyLoss vocabulary_loss_;
 
   Arena arena_;
-  int64_t planned_rows_ = 0;
+  int64_t planned_tokens_ = 0;
   Keep planned_keep_ = Keep::kNothing;
   std::vector<LayerActivations> activations_;                     // one for each layer
   std::map<const AttentionConfig*, LayerActivations> gradients_;  // by kind of layer; null: the recurrence
   LayerScratch scratch_, dscratch_;
-  float* pending_ = nullptr;     // [R,D]
-  float* h_final_ = nullptr;     // [R,D]
-  float* final_rstd_ = nullptr;  // [R]
-  float* dh_ = nullptr;          // [R,D]
+  float* pending_ = nullptr;     // [T,D]
+  float* h_final_ = nullptr;     // [T,D]
+  float* final_rstd_ = nullptr;  // [T]
+  float* dh_ = nullptr;          // [T,D]
 };
 
 }  // namespace deltanet

@@ -6,12 +6,12 @@
 namespace deltanet {
 
 // What a forward or backward pass runs over: the tokens of N sequences one after the other, [offsets[i], offsets[i+1])
-// the rows of sequence i.
+// those of sequence i.
 struct Pass {
-  std::span<const int64_t> offsets;  // [N+1], from 0 to the number of rows
+  std::span<const int64_t> offsets;  // [N+1], from 0 to the number of tokens
   int threads = 0;
 
-  int64_t rows() const { return offsets.back(); }
+  int64_t tokens() const { return offsets.back(); }
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
 

@@ -16,10 +16,10 @@ constexpr float kSmallestRidge = 0.25f;  // MesaNet's lower bound
 
 double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
-// [1,R,heads,width] in a matrix with `columns` columns.
-Tensor heads_of(float* data, int64_t rows, int64_t heads, int64_t width, int64_t columns) {
-  Tensor view(data, {1, rows, heads, width});
-  view.stride = {rows * columns, columns, width, 1};
+// [1,T,heads,width] in a matrix with `columns` columns.
+Tensor heads_of(float* data, int64_t tokens, int64_t heads, int64_t width, int64_t columns) {
+  Tensor view(data, {1, tokens, heads, width});
+  view.stride = {tokens * columns, columns, width, 1};
   return view;
 }
 
@@ -50,16 +50,16 @@ RecurrenceMixer::RecurrenceMixer(const Config& config, const RecurrenceLayout& l
       unit_scale_(K_, 1.0f / std::sqrt(static_cast<float>(K_))),
       unit_taps_(layout.conv == kAbsent ? channels_ : 0, 1.0f) {}
 
-RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, Holds holds) const {
+RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t tokens, Holds holds) const {
   const RecurrenceLayout& l = layout_;
   const int64_t HK = H_ * K_, atk_heads = l.key_heads;
   const auto take = [&](bool wanted, int64_t count) { return wanted ? arena.take(count) : nullptr; };
   RecurrenceActivations a;
-  a.proj = arena.take(rows * nn::wide_ld(l.in.out));
-  a.qkv = arena.take(rows * channels_);
-  a.decay_in = take(bool(l.decay_up), rows * U_ * K_);
-  a.gate_in = take(bool(l.gate_up), rows * U_ * V_);
-  a.eta_in = take(bool(l.eta_up), rows * HK);
+  a.proj = arena.take(tokens * nn::wide_ld(l.in.out));
+  a.qkv = arena.take(tokens * channels_);
+  a.decay_in = take(bool(l.decay_up), tokens * U_ * K_);
+  a.gate_in = take(bool(l.gate_up), tokens * U_ * V_);
+  a.eta_in = take(bool(l.eta_up), tokens * HK);
   switch (config_.spec.decay) {
     case Decay::kNone:
       break;
@@ -67,26 +67,26 @@ RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, Holds ho
       a.g = arena.take(U_);
       break;
     case Decay::kScalar:
-      a.g = arena.take(rows * U_);
+      a.g = arena.take(tokens * U_);
       break;
     case Decay::kDiag:
-      a.g = arena.take(rows * U_ * K_);
+      a.g = arena.take(tokens * U_ * K_);
       break;
   }
-  a.beta = take(bool(l.beta), rows * l.beta.width);
-  a.beta_erase = take(bool(l.beta_erase), rows * U_);
-  a.g_atk = take(bool(l.atk_decay), rows * atk_heads);
-  a.beta_atk = take(bool(l.atk_beta), rows * atk_heads);
+  a.beta = take(bool(l.beta), tokens * l.beta.width);
+  a.beta_erase = take(bool(l.beta_erase), tokens * U_);
+  a.g_atk = take(bool(l.atk_decay), tokens * atk_heads);
+  a.beta_atk = take(bool(l.atk_beta), tokens * atk_heads);
   const bool dplr = config_.spec.solve == Solve::kDplr;
-  a.erase = take(dplr, rows * HK);
-  a.erase_rstd = take(dplr, rows * H_);
-  a.eta = take(bool(l.eta_up), rows * HK);
-  a.low_rank = take(dplr && l.eta_up && config_.spec.tying != Tying::kRwkv7, rows * HK);
-  a.repeated = take(repeats_, rows * (2 * U_ * K_ + U_));
+  a.erase = take(dplr, tokens * HK);
+  a.erase_rstd = take(dplr, tokens * H_);
+  a.eta = take(bool(l.eta_up), tokens * HK);
+  a.low_rank = take(dplr && l.eta_up && config_.spec.tying != Tying::kRwkv7, tokens * HK);
+  a.repeated = take(repeats_, tokens * (2 * U_ * K_ + U_));
   a.ridge = take(l.lambda != kAbsent, HK);
-  a.writes = take(holds == Holds::kTape && config_.spec.solve != Solve::kOffline, rows * U_ * V_);
-  a.o = arena.take(rows * U_ * V_);
-  a.o_rstd = arena.take(rows * U_);
+  a.writes = take(holds == Holds::kTape && config_.spec.solve != Solve::kOffline, tokens * U_ * V_);
+  a.o = arena.take(tokens * U_ * V_);
+  a.o_rstd = arena.take(tokens * U_);
   const bool gradients = holds == Holds::kGradients;
   a.log_atk_scale = take(gradients && l.log_atk_scale != kAbsent, atk_heads);
   a.d = take(gradients && l.d != kAbsent, H_);
@@ -95,33 +95,36 @@ RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t rows, Holds ho
 
 // ---- the inputs of the recurrence, from the activations; the same for values and for gradients
 
-Inputs RecurrenceMixer::bind(const RecurrenceActivations& a, int64_t rows, float* log_atk_scale, float* d) const {
+template <class Float>
+InputsOf<BasicTensor<Float>> RecurrenceMixer::bind(const RecurrenceActivations& a, int64_t tokens, Float* log_atk_scale,
+                                                   Float* d) const {
+  using View = BasicTensor<Float>;
   const Spec& spec = config_.spec;
   const int64_t HK = H_ * K_;
-  Inputs in;
-  in.v = heads_of(a.qkv + 2 * HK, rows, U_, V_, channels_);
+  InputsOf<View> in;
+  in.v = heads_of(a.qkv + 2 * HK, tokens, U_, V_, channels_);
   if (repeats_) {
     const int64_t wide = 2 * U_ * K_ + U_;
-    in.q = heads_of(a.repeated, rows, U_, K_, wide);
-    in.k = heads_of(a.repeated + U_ * K_, rows, U_, K_, wide);
-    in.beta = Tensor(a.repeated + 2 * U_ * K_, {1, rows, U_});
-    in.beta.stride = {rows * wide, wide, 1, 0};
+    in.q = heads_of(a.repeated, tokens, U_, K_, wide);
+    in.k = heads_of(a.repeated + U_ * K_, tokens, U_, K_, wide);
+    in.beta = Tensor(a.repeated + 2 * U_ * K_, {1, tokens, U_});
+    in.beta.stride = {tokens * wide, wide, 1, 0};
   } else {
-    in.q = heads_of(a.qkv, rows, H_, K_, channels_);
-    in.k = heads_of(a.qkv + HK, rows, H_, K_, channels_);
-    if (a.beta) in.beta = Tensor(a.beta, {1, rows, U_});
+    in.q = heads_of(a.qkv, tokens, H_, K_, channels_);
+    in.k = heads_of(a.qkv + HK, tokens, H_, K_, channels_);
+    if (a.beta) in.beta = Tensor(a.beta, {1, tokens, U_});
   }
   if (spec.decay == Decay::kConst) in.g = Tensor(a.g, {U_});
-  if (spec.decay == Decay::kScalar) in.g = Tensor(a.g, {1, rows, U_});
-  if (spec.decay == Decay::kDiag) in.g = Tensor(a.g, {1, rows, U_, K_});
-  if (a.beta_erase) in.beta_erase = Tensor(a.beta_erase, {1, rows, U_});
-  if (a.g_atk) in.g_atk = Tensor(a.g_atk, {1, rows, layout_.key_heads});
-  if (a.beta_atk) in.beta_atk = Tensor(a.beta_atk, {1, rows, layout_.key_heads});
-  if (layout_.log_atk_scale != kAbsent) in.log_atk_scale = Tensor(log_atk_scale, {layout_.key_heads});
-  if (layout_.d != kAbsent) in.d = Tensor(d, {H_});
+  if (spec.decay == Decay::kScalar) in.g = Tensor(a.g, {1, tokens, U_});
+  if (spec.decay == Decay::kDiag) in.g = Tensor(a.g, {1, tokens, U_, K_});
+  if (a.beta_erase) in.beta_erase = Tensor(a.beta_erase, {1, tokens, U_});
+  if (a.g_atk) in.g_atk = Tensor(a.g_atk, {1, tokens, layout_.key_heads});
+  if (a.beta_atk) in.beta_atk = Tensor(a.beta_atk, {1, tokens, layout_.key_heads});
+  if (layout_.log_atk_scale != kAbsent) in.log_atk_scale = View(log_atk_scale, {layout_.key_heads});
+  if (layout_.d != kAbsent) in.d = View(d, {H_});
   if (a.ridge) in.ridge = spec.precond == Precond::kRls ? Tensor(a.ridge, {H_}) : Tensor(a.ridge, {H_, K_});
   if (spec.solve == Solve::kDplr) {
-    const auto keys = [&](float* data) { return Tensor(data, {1, rows, H_, K_}); };
+    const auto keys = [&](float* data) { return Tensor(data, {1, tokens, H_, K_}); };
     switch (spec.tying) {
       case Tying::kGeneral:
         in.a = keys(a.erase);
@@ -142,17 +145,20 @@ Inputs RecurrenceMixer::bind(const RecurrenceActivations& a, int64_t rows, float
   return in;
 }
 
+template Inputs RecurrenceMixer::bind(const RecurrenceActivations&, int64_t, const float*, const float*) const;
+template InputGradients RecurrenceMixer::bind(const RecurrenceActivations&, int64_t, float*, float*) const;
+
 // ---- forward
 
 void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const RecurrenceActivations& a) const {
   const RecurrenceLayout& l = layout_;
-  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out);
-  const auto column = [&](Slice slice) { return nn::ConstRows{a.proj + slice.column, ld}; };
+  const int64_t tokens = pass.tokens(), ld = nn::wide_ld(l.in.out);
+  const auto column = [&](Slice slice) { return nn::ConstView{a.proj + slice.column, ld}; };
   const auto sigmoid = [&](Slice slice, float scale, float* y) {
-    if (slice) nn::sigmoid_gate_forward(rows, slice.width, scale, column(slice), {y, slice.width}, pass.threads);
+    if (slice) nn::sigmoid_gate_forward(tokens, slice.width, scale, column(slice), {y, slice.width}, pass.threads);
   };
-  const auto decay = [&](nn::ConstRows x, int64_t width, int64_t heads, int64_t a_log, int64_t dt_bias, float* g) {
-    nn::decay_gate_forward({heads, width, w.vector(a_log), w.vector(dt_bias)}, rows, x, {g, width}, pass.threads);
+  const auto decay = [&](nn::ConstView x, int64_t width, int64_t heads, int64_t a_log, int64_t dt_bias, float* g) {
+    nn::decay_gate_forward({heads, width, w.vector(a_log), w.vector(dt_bias)}, tokens, x, {g, width}, pass.threads);
   };
   sigmoid(l.beta, config_.allow_neg_eigval ? 2.0f : 1.0f, a.beta);
   sigmoid(l.beta_erase, 1.0f, a.beta_erase);
@@ -160,7 +166,7 @@ void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const Recurrence
   if (l.decay) decay(column(l.decay), U_, U_, l.a_log, l.dt_bias, a.g);
   if (l.decay_up) decay({a.decay_in, U_ * K_}, U_ * K_, U_, l.a_log, l.dt_bias, a.g);
   if (l.atk_decay) decay(column(l.atk_decay), l.key_heads, l.key_heads, l.a_log_atk, l.dt_bias_atk, a.g_atk);
-  if (l.eta_up) nn::sigmoid_gate_forward(rows, H_ * K_, 1.0f, {a.eta_in, H_ * K_}, {a.eta, H_ * K_}, pass.threads);
+  if (l.eta_up) nn::sigmoid_gate_forward(tokens, H_ * K_, 1.0f, {a.eta_in, H_ * K_}, {a.eta, H_ * K_}, pass.threads);
   if (config_.spec.decay == Decay::kConst) {
     // RetNet's fixed decays, 1 - 2^(-5-h).
     for (int64_t h = 0; h < U_; ++h) a.g[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
@@ -175,11 +181,11 @@ void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const Recurrence
 void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const nn::Factor& x, const RecurrenceActivations& a,
                               LayerState* state, bool fresh_state, const nn::Factor& y) const {
   const RecurrenceLayout& l = layout_;
-  const int64_t rows = pass.rows(), ld = nn::wide_ld(l.in.out);
-  nn::linear(x, rows, w.matrix(l.in), nullptr, a.proj, ld, false, pass.threads);
+  const int64_t tokens = pass.tokens(), ld = nn::wide_ld(l.in.out);
+  nn::linear(x, tokens, w.matrix(l.in), nullptr, a.proj, ld, false, pass.threads);
   const auto second = [&](Slice low_rank, const MatrixAt& up, const float* bias, float* out) {
     if (!up) return;
-    nn::linear({a.proj + low_rank.column, ld}, rows, w.matrix(up), bias, out, up.out, false, pass.threads);
+    nn::linear({a.proj + low_rank.column, ld}, tokens, w.matrix(up), bias, out, up.out, false, pass.threads);
   };
   second(l.low_rank_decay, l.decay_up, nullptr, a.decay_in);
   second(l.low_rank_gate, l.gate_up, w.vector(l.gate_bias), a.gate_in);
@@ -192,10 +198,10 @@ void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const nn::Fact
   if (a.erase) low_rank_factor(pass, a);
   if (repeats_) repeat_heads(pass, a);
 
-  Inputs in = bind(a, rows, const_cast<float*>(w.vector(l.log_atk_scale)), const_cast<float*>(w.vector(l.d)));
+  Inputs in = bind(a, tokens, w.vector(l.log_atk_scale), w.vector(l.d));
   in.cu_seqlens = pass.offsets;
   Outputs out;
-  out.o = heads_of(a.o, rows, U_, V_, U_ * V_);
+  out.o = heads_of(a.o, tokens, U_, V_, U_ * V_);
   if (state) bind_state(*state, pass.sequences(), fresh_state, in, out);
   deltanet::forward(config_.spec, in, out, options(pass, a));
   output(pass, w, a, y);
@@ -205,10 +211,10 @@ void RecurrenceMixer::forward(const Pass& pass, const Weights& w, const nn::Fact
 // is in chunk form always.
 Options RecurrenceMixer::options(const Pass& pass, const RecurrenceActivations& a) const {
   Options options{.threads = pass.threads};
-  if (pass.rows() == pass.sequences()) {
+  if (pass.tokens() == pass.sequences()) {
     options.mode = Mode::kRecurrent;
   } else if (a.writes) {
-    options.writes = heads_of(a.writes, pass.rows(), U_, V_, U_ * V_);
+    options.writes = heads_of(a.writes, pass.tokens(), U_, V_, U_ * V_);
   }
   return options;
 }
@@ -238,16 +244,16 @@ void RecurrenceMixer::bind_state(LayerState& state, int64_t N, bool fresh, Input
   in.A0 = out.A_final;
   in.P0 = out.P_final;
   in.G0 = out.G_final;
-  if (in.P0) in.ridge = Tensor();  // it only makes the first P
+  if (in.P0) in.ridge = {};  // it only makes the first P
 }
 
 void RecurrenceMixer::output(const Pass& pass, const Weights& w, const RecurrenceActivations& a,
                              const nn::Factor& y) const {
-  nn::gated_norm_forward(output_norm(w), pass.rows(), {a.o, U_ * V_}, gate_of(a), y, a.o_rstd, pass.threads);
+  nn::gated_norm_forward(output_norm(w), pass.tokens(), {a.o, U_ * V_}, gate_of(a), y, a.o_rstd, pass.threads);
 }
 
 // The output gate before its activation.
-nn::Rows RecurrenceMixer::gate_of(const RecurrenceActivations& a) const {
+nn::View RecurrenceMixer::gate_of(const RecurrenceActivations& a) const {
   if (layout_.gate) return {a.proj + layout_.gate.column, nn::wide_ld(layout_.in.out)};
   if (layout_.gate_up) return {a.gate_in, U_ * V_};
   return {};
@@ -256,27 +262,27 @@ nn::Rows RecurrenceMixer::gate_of(const RecurrenceActivations& a) const {
 // q, k and beta once per value head.
 void RecurrenceMixer::repeat_heads(const Pass& pass, const RecurrenceActivations& a) const {
   const int64_t group = U_ / H_, wide = 2 * U_ * K_ + U_;
-  for (int64_t row = 0; row < pass.rows(); ++row) {
-    const float* from = a.qkv + row * channels_;
-    float* to = a.repeated + row * wide;
+  for (int64_t token = 0; token < pass.tokens(); ++token) {
+    const float* from = a.qkv + token * channels_;
+    float* to = a.repeated + token * wide;
     for (int64_t u = 0; u < U_; ++u) {
       std::copy_n(from + u / group * K_, K_, to + u * K_);
       std::copy_n(from + (H_ + u / group) * K_, K_, to + (U_ + u) * K_);
-      to[2 * U_ * K_ + u] = a.beta[row * H_ + u / group];
+      to[2 * U_ * K_ + u] = a.beta[token * H_ + u / group];
     }
   }
 }
 
 // The erase key, normalised per head, and its gated form where the tying has one.
 void RecurrenceMixer::low_rank_factor(const Pass& pass, const RecurrenceActivations& a) const {
-  nn::gated_norm_forward(erase_norm(), pass.rows(), erase_source(a), {}, {a.erase, H_ * K_}, a.erase_rstd,
+  nn::gated_norm_forward(erase_norm(), pass.tokens(), erase_source(a), {}, {a.erase, H_ * K_}, a.erase_rstd,
                          pass.threads);
   if (!a.low_rank) return;
-  for (int64_t i = 0; i < pass.rows() * H_ * K_; ++i) a.low_rank[i] = a.eta[i] * a.erase[i];
+  for (int64_t i = 0; i < pass.tokens() * H_ * K_; ++i) a.low_rank[i] = a.eta[i] * a.erase[i];
 }
 
 // Where the erase key comes from: a projection of its own, or k.
-nn::Rows RecurrenceMixer::erase_source(const RecurrenceActivations& a) const {
+nn::View RecurrenceMixer::erase_source(const RecurrenceActivations& a) const {
   if (layout_.erase) return {a.proj + layout_.erase.column, nn::wide_ld(layout_.in.out)};
   return {a.qkv + H_ * K_, channels_};
 }

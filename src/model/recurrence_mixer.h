@@ -10,7 +10,7 @@
 #include "nn/gated_norm.h"
 #include "nn/short_conv.h"
 
-// The mixer of a linear-attention layer, for R tokens x [R,D]:
+// The mixer of a linear-attention layer, for T tokens x [T,D]:
 //
 //   p = x W^T                      all projections at once; the low-rank ones have a second product
 //   q,k,v = silu(conv(p))          causal, depthwise
@@ -24,25 +24,25 @@ namespace deltanet {
 
 // Values that the forward pass leaves for the backward pass, and, in a second set, their gradients.
 struct RecurrenceActivations {
-  float* proj = nullptr;        // [R, in.out], rows nn::wide_ld(in.out) apart
-  float* qkv = nullptr;         // [R, 2HK+UV]
-  float* decay_in = nullptr;    // [R, UK]: low-rank decay before its gate
-  float* gate_in = nullptr;     // [R, UV]: low-rank output gate before its sigmoid
-  float* eta_in = nullptr;      // [R, HK]
-  float* g = nullptr;           // [R, U] or [R, UK]; constant decay: [U]
-  float* beta = nullptr;        // [R, U], or [R, H] where it is repeated
-  float* beta_erase = nullptr;  // [R, U]
-  float* g_atk = nullptr;       // [R, H]
-  float* beta_atk = nullptr;    // [R, H]
-  float* erase = nullptr;       // [R, HK], rows of each head normalised
-  float* erase_rstd = nullptr;  // [R, H]
-  float* eta = nullptr;         // [R, HK]
-  float* low_rank = nullptr;    // [R, HK]: eta * erase or eta * k, the factor that the tying asks for
-  float* repeated = nullptr;    // [R, 2UK+U]: q, k, beta for each value head (PKDA with grouped heads)
+  float* proj = nullptr;        // [T, in.out], rows nn::wide_ld(in.out) apart
+  float* qkv = nullptr;         // [T, 2HK+UV]
+  float* decay_in = nullptr;    // [T, UK]: low-rank decay before its gate
+  float* gate_in = nullptr;     // [T, UV]: low-rank output gate before its sigmoid
+  float* eta_in = nullptr;      // [T, HK]
+  float* g = nullptr;           // [T, U] or [T, UK]; constant decay: [U]
+  float* beta = nullptr;        // [T, U], or [T, H] where it is repeated
+  float* beta_erase = nullptr;  // [T, U]
+  float* g_atk = nullptr;       // [T, H]
+  float* beta_atk = nullptr;    // [T, H]
+  float* erase = nullptr;       // [T, HK], rows of each head normalised
+  float* erase_rstd = nullptr;  // [T, H]
+  float* eta = nullptr;         // [T, HK]
+  float* low_rank = nullptr;    // [T, HK]: eta * erase or eta * k, the factor that the tying asks for
+  float* repeated = nullptr;    // [T, 2UK+U]: q, k, beta for each value head (PKDA with grouped heads)
   float* ridge = nullptr;       // [H, K] or [H]
-  float* writes = nullptr;      // [R, UV]: what the recurrence has written, for its gradient; training alone
-  float* o = nullptr;           // [R, UV]
-  float* o_rstd = nullptr;      // [R, U]
+  float* writes = nullptr;      // [T, UV]: what the recurrence has written, for its gradient; training alone
+  float* o = nullptr;           // [T, UV]
+  float* o_rstd = nullptr;      // [T, U]
   // Gradients of parameters, which the recurrence overwrites and which are then added to the others.
   float* log_atk_scale = nullptr;  // [H]
   float* d = nullptr;              // [H]
@@ -52,28 +52,30 @@ class RecurrenceMixer {
  public:
   RecurrenceMixer(const Config& config, const RecurrenceLayout& layout);
 
-  // Takes the buffers for passes of up to `rows` tokens.
-  RecurrenceActivations plan(Arena& arena, int64_t rows, Holds holds) const;
+  // Takes the buffers for passes of up to that many tokens.
+  RecurrenceActivations plan(Arena& arena, int64_t tokens, Holds holds) const;
 
-  // y [R, UV]. `state` may be null: sequences start empty and their end is forgotten.
+  // y [T, UV]. `state` may be null: sequences start empty and their end is forgotten.
   void forward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
                LayerState* state, bool fresh_state, const nn::Factor& y) const;
   // y again, from what forward left.
   void output(const Pass& pass, const Weights& weights, const RecurrenceActivations& a, const nn::Factor& y) const;
-  // From dy [R, UV]: the gradients of all parameters but o_proj, and dx [R,D]. `a` must be as forward left it, without
+  // From dy [T, UV]: the gradients of all parameters but o_proj, and dx [T,D]. `a` must be as forward left it, without
   // a state; x as it was given.
   void backward(const Pass& pass, const Weights& weights, const nn::Factor& x, const RecurrenceActivations& a,
-                nn::ConstRows dy, const RecurrenceActivations& d, const Gradients& to, nn::Rows dx) const;
+                nn::ConstView dy, const RecurrenceActivations& d, const Gradients& to, nn::View dx) const;
 
  private:
-  Inputs bind(const RecurrenceActivations& a, int64_t rows, float* log_atk_scale, float* d) const;
+  template <class Float>
+  InputsOf<BasicTensor<Float>> bind(const RecurrenceActivations& a, int64_t tokens, Float* log_atk_scale,
+                                    Float* d) const;
   Options options(const Pass& pass, const RecurrenceActivations& a) const;
   void bind_state(LayerState& state, int64_t N, bool fresh, Inputs& in, Outputs& out) const;
   nn::ShortConv convolution(const Weights& weights) const;
   nn::GatedNorm output_norm(const Weights& weights) const;
   nn::GatedNorm erase_norm() const;
-  nn::Rows gate_of(const RecurrenceActivations& a) const;
-  nn::Rows erase_source(const RecurrenceActivations& a) const;
+  nn::View gate_of(const RecurrenceActivations& a) const;
+  nn::View erase_source(const RecurrenceActivations& a) const;
   void gates(const Pass& pass, const Weights& weights, const RecurrenceActivations& a) const;
   void gates_backward(const Pass& pass, const Weights& weights, const RecurrenceActivations& a,
                       const RecurrenceActivations& d, const Gradients& to) const;

@@ -15,11 +15,11 @@ double log_prob_of(float logit, float largest, double sum) {
 
 }  // namespace
 
-double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_t* labels, float scale, double* loss,
-                          int threads, bool round, float pull) {
+double cross_entropy(int64_t tokens, int64_t vocab, View logits, const int32_t* labels, float scale, double* loss,
+                     int threads, bool round, float pull) {
   const auto& kernels = simd::kernels().layers;
   const auto& to_bf16 = simd::kernels().convert.scaled_to_bf16;
-  for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
+  for_row_blocks(tokens, vocab, threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* row = logits.row(r);
       const int32_t label = labels[r];
@@ -60,18 +60,18 @@ double cross_entropy_rows(int64_t rows, int64_t vocab, Rows logits, const int32_
     }
   });
   double total = 0.0;
-  for (int64_t r = 0; r < rows; ++r) total += loss[r];
+  for (int64_t r = 0; r < tokens; ++r) total += loss[r];
   return total;
 }
 
-Factor rounded_in_place(Rows logits) {
+Factor rounded_in_place(View logits) {
   return {reinterpret_cast<uint16_t*>(logits.data), logits.ld * static_cast<int64_t>(sizeof(float) / sizeof(uint16_t))};
 }
 
-void label_log_probs(int64_t rows, int64_t vocab, ConstRows logits, const int32_t* labels, double* log_prob,
+void label_log_probs(int64_t tokens, int64_t vocab, ConstView logits, const int32_t* labels, double* log_prob,
                      bool* greedy, int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_row_blocks(rows, vocab, threads, [&](int64_t begin, int64_t end) {
+  for_row_blocks(tokens, vocab, threads, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int32_t label = labels[r];
       log_prob[r] = 0.0;

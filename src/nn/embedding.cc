@@ -27,20 +27,20 @@ void gather(const Weight& table, int64_t id, float* y) {
 
 }  // namespace
 
-void embedding_forward(int64_t rows, const int32_t* ids, const Weight& table, Rows y, int threads) {
-  for_row_blocks(rows, table.in, threads, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) gather(table, ids[r], y.row(r));
+void embedding_forward(int64_t tokens, const int32_t* ids, const Weight& table, View y, int threads) {
+  for_row_blocks(tokens, table.in, threads, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) gather(table, ids[t], y.row(t));
   });
 }
 
-void embedding_backward(int64_t rows, int64_t D, const int32_t* ids, ConstRows dy, float* dtable, int threads) {
-  // Tokens repeat, so threads share the columns and not the rows: nobody else writes to a thread's columns.
+void embedding_backward(int64_t tokens, int64_t D, const int32_t* ids, ConstView dy, float* dtable, int threads) {
+  // Tokens repeat, so threads share the columns and not the tokens: nobody else writes to a thread's columns.
   constexpr int64_t kColumns = 256;
   parallel_for(threads, (D + kColumns - 1) / kColumns, [&](int64_t part) {
     const int64_t begin = part * kColumns, count = std::min(D - begin, kColumns);
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* from = dy.row(r) + begin;
-      float* to = dtable + ids[r] * D + begin;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const float* from = dy.row(t) + begin;
+      float* to = dtable + ids[t] * D + begin;
       for (int64_t i = 0; i < count; ++i) to[i] += from[i];
     }
   });

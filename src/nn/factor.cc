@@ -38,7 +38,7 @@ void copy_row(int64_t n, const float* x, const Factor& y) {
   }
 }
 
-void copy_rows(int64_t rows, int64_t n, ConstRows x, const Factor& y, int threads) {
+void copy_rows(int64_t rows, int64_t n, ConstView x, const Factor& y, int threads) {
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) copy_row(n, x.row(row), y.from(row));
   });

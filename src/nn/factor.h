@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/rows.h"
+#include "nn/views.h"
 
 namespace deltanet::nn {
 
@@ -28,7 +28,7 @@ struct BasicFactor {
 
 struct Factor : BasicFactor<float, uint16_t> {
   using BasicFactor::BasicFactor;
-  Factor(const Rows& rows) : BasicFactor(rows.data, rows.ld) {}
+  Factor(const View& rows) : BasicFactor(rows.data, rows.ld) {}
   Factor(const BasicFactor& other) : BasicFactor(other) {}
 };
 
@@ -51,7 +51,7 @@ constexpr int64_t narrow_ld(int64_t n) {
 
 // y = x, rounded if y is narrow.
 void copy_row(int64_t n, const float* x, const Factor& y);
-void copy_rows(int64_t rows, int64_t n, ConstRows x, const Factor& y, int threads);
+void copy_rows(int64_t rows, int64_t n, ConstView x, const Factor& y, int threads);
 
 // Where a layer writes `count` rows of a factor, as floats: there, or in a buffer that finish() rounds from.
 class FactorRows {
@@ -59,13 +59,13 @@ class FactorRows {
   // A thread writes to several factors at a time with different slots.
   FactorRows(const Factor& target, int64_t count, int64_t n, int slot = 0);
 
-  const Rows& rows() const { return rows_; }
+  const View& rows() const { return rows_; }
   void finish() const;
 
  private:
   const Factor target_;
   const int64_t count_, n_;
-  Rows rows_;
+  View rows_;
 };
 
 // How many rows to write before they are rounded: they should be in the first-level cache still.

@@ -7,23 +7,23 @@
 namespace deltanet::nn {
 namespace {
 
-simd::GatedNorm block_of(const GatedNorm& norm, int64_t begin, int64_t end, ConstRows o, ConstRows gate) {
+simd::GatedNorm block_of(const GatedNorm& norm, int64_t begin, int64_t end, ConstView o, ConstView gate) {
   assert(norm.activation == GateActivation::kNone || gate.data);
   return {end - begin, norm.heads, norm.V, norm.activation, o.from(begin), gate.data ? gate.from(begin) : gate, norm.w};
 }
 
 }  // namespace
 
-void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const Factor& y, float* rstd,
+void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstView o, ConstView gate, const Factor& y, float* rstd,
                         int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_factor_blocks(rows, norm.heads * norm.V, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+  for_factor_blocks(rows, norm.heads * norm.V, threads, y, [&](int64_t begin, int64_t end, View out) {
     kernels.gated_norm(block_of(norm, begin, end, o, gate), norm.eps, out, rstd ? rstd + begin * norm.heads : nullptr);
   });
 }
 
-void gated_norm_backward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const float* rstd,
-                         ConstRows dy, Rows d_o, Rows dgate, float* dw, int threads) {
+void gated_norm_backward(const GatedNorm& norm, int64_t rows, ConstView o, ConstView gate, const float* rstd,
+                         ConstView dy, View d_o, View dgate, float* dw, int threads) {
   const auto& kernels = simd::kernels().layers;
   const RowSums blocks(layer_scratch(), rows, norm.heads * norm.V, norm.V);
   blocks.for_blocks(threads, [&](int64_t begin, int64_t end, float* sums) {

@@ -19,11 +19,11 @@ struct GatedNorm {
 };
 
 // o, gate, y [rows, heads*V], the heads of a row side by side; rstd [rows*heads] or null. y, if wide, may be o or gate.
-void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const Factor& y, float* rstd,
+void gated_norm_forward(const GatedNorm& norm, int64_t rows, ConstView o, ConstView gate, const Factor& y, float* rstd,
                         int threads);
 
 // d_o and dgate [rows, heads*V] are set, dw [V] += ... (null: not wanted). d_o may be dy, dgate may be gate.
-void gated_norm_backward(const GatedNorm& norm, int64_t rows, ConstRows o, ConstRows gate, const float* rstd,
-                         ConstRows dy, Rows d_o, Rows dgate, float* dw, int threads);
+void gated_norm_backward(const GatedNorm& norm, int64_t rows, ConstView o, ConstView gate, const float* rstd,
+                         ConstView dy, View d_o, View dgate, float* dw, int threads);
 
 }  // namespace deltanet::nn

@@ -21,34 +21,34 @@ const float* rates_of(const DecayGate& gate, Arena& scratch) {
 
 }  // namespace
 
-void sigmoid_gate_forward(int64_t rows, int64_t n, float scale, ConstRows x, Rows y, int threads) {
+void sigmoid_gate_forward(int64_t rows, int64_t n, float scale, ConstView x, View y, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
     kernels.sigmoid(end - begin, n, scale, x.from(begin), y.from(begin));
   });
 }
 
-void sigmoid_gate_backward(int64_t rows, int64_t n, float scale, ConstRows y, ConstRows dy, Rows dx, int threads) {
+void sigmoid_gate_backward(int64_t rows, int64_t n, float scale, ConstView y, ConstView dy, View dx, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
     kernels.sigmoid_grad(end - begin, n, scale, y.from(begin), dy.from(begin), dx.from(begin));
   });
 }
 
-void silu_forward(int64_t rows, int64_t n, ConstRows x, Rows y, int threads) {
+void silu_forward(int64_t rows, int64_t n, ConstView x, View y, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads,
                  [&](int64_t begin, int64_t end) { kernels.silu(end - begin, n, x.from(begin), y.from(begin)); });
 }
 
-void silu_backward(int64_t rows, int64_t n, ConstRows x, ConstRows dy, Rows dx, int threads) {
+void silu_backward(int64_t rows, int64_t n, ConstView x, ConstView dy, View dx, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {
     kernels.silu_grad(end - begin, n, x.from(begin), dy.from(begin), dx.from(begin));
   });
 }
 
-void decay_gate_forward(const DecayGate& gate, int64_t rows, ConstRows x, Rows g, int threads) {
+void decay_gate_forward(const DecayGate& gate, int64_t rows, ConstView x, View g, int threads) {
   const auto& kernels = simd::kernels().layers;
   const float* rates = rates_of(gate, layer_scratch());
   for_row_blocks(rows, gate.n, threads, [&](int64_t begin, int64_t end) {
@@ -56,7 +56,7 @@ void decay_gate_forward(const DecayGate& gate, int64_t rows, ConstRows x, Rows g
   });
 }
 
-void decay_gate_backward(const DecayGate& gate, int64_t rows, ConstRows x, ConstRows dg, Rows dx, float* dA_log,
+void decay_gate_backward(const DecayGate& gate, int64_t rows, ConstView x, ConstView dg, View dx, float* dA_log,
                          float* ddt_bias, int threads) {
   const auto& kernels = simd::kernels().layers;
   Arena& scratch = layer_scratch();

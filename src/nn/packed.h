@@ -6,7 +6,7 @@
 
 namespace deltanet::nn {
 
-// Packed sequences: sequence n is the rows [offsets[n], offsets[n+1]). Throws Error, naming the operation, unless
+// Packed sequences: sequence n is the tokens [offsets[n], offsets[n+1]). Throws Error, naming the operation, unless
 // offsets start at 0 and never decrease.
 void check_offsets(std::string_view operation, std::span<const int64_t> offsets);
 

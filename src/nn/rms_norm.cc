@@ -4,32 +4,32 @@
 
 namespace deltanet::nn {
 
-void rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, const Factor& y, float* rstd,
+void rms_norm_forward(int64_t rows, int64_t n, float eps, ConstView x, const float* w, const Factor& y, float* rstd,
                       int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, View out) {
     kernels.rms_norm(end - begin, n, eps, x.from(begin), w, out, rstd ? rstd + begin : nullptr);
   });
 }
 
-void add_rms_norm_forward(int64_t rows, int64_t n, float eps, ConstRows h, ConstRows r, const float* w, Rows sum,
+void add_rms_norm_forward(int64_t rows, int64_t n, float eps, ConstView h, ConstView r, const float* w, View sum,
                           const Factor& y, float* rstd, int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, View out) {
     kernels.add_rms_norm(end - begin, n, eps, h.from(begin), r.from(begin), w, sum.from(begin), out,
                          rstd ? rstd + begin : nullptr);
   });
 }
 
-void rms_norm_apply(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, const Factor& y,
+void rms_norm_apply(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, const Factor& y,
                     int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, View out) {
     kernels.rms_norm_apply(end - begin, n, x.from(begin), rstd + begin, w, out);
   });
 }
 
-void rms_norm_backward(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, ConstRows dy, Rows dx,
+void rms_norm_backward(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, ConstView dy, View dx,
                        float* dw, int threads) {
   const auto& kernels = simd::kernels().layers;
   if (!w || !dw) {

@@ -9,15 +9,15 @@ namespace {
 
 using simd::kConvTokens;
 
-// Tokens [begin, end) of one sequence, which is rows [first, last).
+// Tokens [begin, end) of one sequence, which is tokens [first, last).
 struct Segment {
   int64_t sequence, first, last, begin, end;
 };
 
-// Calls body for the part of every sequence that lies in rows [begin, end).
+// Calls body for the part of every sequence that lies in tokens [begin, end).
 template <class Body>
 void for_segments(std::span<const int64_t> offsets, int64_t begin, int64_t end, const Body& body) {
-  // The sequence of row `begin`: empty ones before it end where it starts.
+  // The sequence of token `begin`: empty ones before it end where it starts.
   auto next = std::upper_bound(offsets.begin(), offsets.end(), begin);
   while (begin < end) {
     const Segment segment{next - offsets.begin() - 1, next[-1], next[0], begin, std::min(end, next[0])};
@@ -27,10 +27,10 @@ void for_segments(std::span<const int64_t> offsets, int64_t begin, int64_t end, 
   }
 }
 
-// The input of a sequence at a row that may lie before its start: x, the initial state, or null for zeros.
+// The input of a sequence at a token that may lie before its start: x, the initial state, or null for zeros.
 struct History {
   const ShortConv& conv;
-  ConstRows x;
+  ConstView x;
   const float* initial;
 
   const float* row(const Segment& segment, int64_t r) const {
@@ -41,7 +41,7 @@ struct History {
   }
 };
 
-// A group of tokens from row `begin` on, channels [column, column + channels) of everything.
+// A group of tokens from `begin` on, channels [column, column + channels) of everything.
 simd::ConvGroup group_at(const History& history, const Segment& segment, int64_t begin, int64_t tokens, int64_t column,
                          int64_t channels) {
   const ShortConv& conv = history.conv;
@@ -79,10 +79,10 @@ void keep_final(const ShortConv& conv, std::span<const int64_t> offsets, const H
 }
 
 // The backward pass of one segment in a panel of channels. The gradient of pre is computed token by token and kept in a
-// ring of rows; a row of x appears in W tokens, so its gradient follows W-1 tokens behind.
+// ring of rows; a token of x appears in W tokens, so its gradient follows W-1 tokens behind.
 class PanelBackward {
  public:
-  PanelBackward(const History& history, ConstRows dy, const ShortConvGrads& grads, int64_t column, int64_t channels,
+  PanelBackward(const History& history, ConstView dy, const ShortConvGrads& grads, int64_t column, int64_t channels,
                 float* ring)
       : history_(history), dy_(dy), grads_(grads), column_(column), channels_(channels), ring_(ring) {}
 
@@ -93,7 +93,7 @@ class PanelBackward {
     const int64_t kept = history_.conv.width - 1;
     // Tokens of the next block see inputs of this one. They are computed here as well, but not counted for the weights.
     const int64_t last_reader = std::min(segment.last, segment.end + kept);
-    int64_t done = segment.begin;  // rows whose dx is set
+    int64_t done = segment.begin;  // tokens whose dx is set
     if (segment.begin == segment.first && grads_.dinitial) done -= kept;
     for (int64_t t = segment.begin; t < last_reader;) {
       const bool own = t < segment.end;
@@ -157,7 +157,7 @@ class PanelBackward {
   }
 
   const History& history_;
-  ConstRows dy_;
+  ConstView dy_;
   const ShortConvGrads& grads_;
   int64_t column_, channels_;
   float* ring_;
@@ -181,8 +181,8 @@ void add_final(const ShortConv& conv, std::span<const int64_t> offsets, const fl
 
 }  // namespace
 
-void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets, ConstRows x, const float* initial,
-                        Rows y, float* final, int threads) {
+void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets, ConstView x, const float* initial,
+                        View y, float* final, int threads) {
   assert(conv.width >= 1 && conv.width <= simd::kConvMaxWidth);
   assert(!offsets.empty() && offsets.front() == 0);
   const auto& kernels = simd::kernels().layers;
@@ -200,8 +200,8 @@ void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets,
   if (final) keep_final(conv, offsets, history, final);
 }
 
-void short_conv_backward(const ShortConv& conv, std::span<const int64_t> offsets, ConstRows x, const float* initial,
-                         ConstRows dy, const float* dfinal, const ShortConvGrads& grads, int threads) {
+void short_conv_backward(const ShortConv& conv, std::span<const int64_t> offsets, ConstView x, const float* initial,
+                         ConstView dy, const float* dfinal, const ShortConvGrads& grads, int threads) {
   assert(conv.width >= 1 && conv.width <= simd::kConvMaxWidth);
   assert(!offsets.empty() && offsets.front() == 0);
   constexpr int64_t kPanel = 512;  // channels: rows in long runs, and a ring that stays near the first-level cache

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <span>
 
-#include "nn/rows.h"
+#include "nn/views.h"
 
 namespace deltanet::nn {
 
-// A causal depthwise convolution over packed sequences, x, y [rows, C]:
+// A causal depthwise convolution over packed sequences, x, y [T, C]:
 //   pre_t = bias + sum_j weight_j * x_{t-(W-1)+j},   y_t = silu(pre_t) or pre_t
 // Before the start of a sequence, x is its state: the last W-1 inputs, oldest first.
 struct ShortConv {
@@ -17,20 +17,20 @@ struct ShortConv {
   bool silu = false;
 };
 
-// offsets [N+1]: sequence n is rows [offsets[n], offsets[n+1]); the first is 0, the last is rows.
+// offsets [N+1]: sequence n is tokens [offsets[n], offsets[n+1]); the first is 0, the last is T.
 // initial [N, W-1, C]: null is zeros. final [N, W-1, C]: null if not wanted, may be initial.
-void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets, ConstRows x, const float* initial,
-                        Rows y, float* final, int threads);
+void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets, ConstView x, const float* initial,
+                        View y, float* final, int threads);
 
 struct ShortConvGrads {
-  Rows dx;                    // [rows, C], set
+  View dx;                    // [T, C], set
   float* dweight = nullptr;   // [C, W], +=; null if not wanted
   float* dbias = nullptr;     // [C], +=; null if not wanted
   float* dinitial = nullptr;  // [N, W-1, C], set; null if not wanted
 };
 
 // dfinal [N, W-1, C]: the gradient of the final states, null for none; not the same as dinitial.
-void short_conv_backward(const ShortConv& conv, std::span<const int64_t> offsets, ConstRows x, const float* initial,
-                         ConstRows dy, const float* dfinal, const ShortConvGrads& grads, int threads);
+void short_conv_backward(const ShortConv& conv, std::span<const int64_t> offsets, ConstView x, const float* initial,
+                         ConstView dy, const float* dfinal, const ShortConvGrads& grads, int threads);
 
 }  // namespace deltanet::nn

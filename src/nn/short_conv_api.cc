@@ -22,17 +22,17 @@ std::string text(const Sizes& sizes) {
   return "[" + list + "]";
 }
 
-void check_shape(std::string_view name, const Tensor& tensor, const Sizes& expected) {
+void check_shape(std::string_view name, const ConstTensor& tensor, const Sizes& expected) {
   if (!tensor) return;
   const Sizes given(tensor.shape.begin(), tensor.shape.begin() + tensor.rank);
   if (given == expected) return;
   throw Error("[short_conv] " + std::string(name) + ": given shape " + text(given) + "; expected " + text(expected));
 }
 
-// The sequences as rows of one matrix.
+// The sequences as the tokens of one matrix.
 struct Problem {
   nn::ShortConv conv;
-  int64_t rows = 0;
+  int64_t tokens = 0;
   Sizes token_shape, state_shape;
   std::vector<int64_t> offsets;
 };
@@ -67,7 +67,7 @@ Problem make_problem(const ShortConvInputs& inputs) {
   const auto N = static_cast<int64_t>(problem.offsets.size()) - 1;
   problem.conv = {.channels = C, .width = W, .weight = inputs.weight.data, .bias = inputs.bias.data};
   problem.conv.silu = inputs.silu;
-  problem.rows = inputs.x.shape[0] * inputs.x.shape[1];
+  problem.tokens = inputs.x.shape[0] * inputs.x.shape[1];
   problem.token_shape = {inputs.x.shape[0], inputs.x.shape[1], C};
   problem.state_shape = {N, W - 1, C};
   check_shape("weight", inputs.weight, {C, W});
@@ -87,8 +87,8 @@ void short_conv_forward(const ShortConvInputs& inputs, const ShortConvOutputs& o
                          outputs.final.data, threads);
 }
 
-void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputs& upstream,
-                         const ShortConvInputs& gradients, int threads) {
+void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputGradients& upstream,
+                         const ShortConvInputGradients& gradients, int threads) {
   const Problem problem = make_problem(inputs);
   const int64_t C = problem.conv.channels;
   check_shape("dy", upstream.y, problem.token_shape);
@@ -97,7 +97,7 @@ void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputs& 
   check_shape("dweight", gradients.weight, {C, problem.conv.width});
   check_shape("dbias", gradients.bias, {C});
   check_shape("dinitial", gradients.initial, problem.state_shape);
-  const std::vector<float> zeros(upstream.y ? 0 : static_cast<std::size_t>(problem.rows * C));
+  const std::vector<float> zeros(upstream.y ? 0 : static_cast<std::size_t>(problem.tokens * C));
   for (const Tensor& sum : {gradients.weight, gradients.bias}) {
     if (sum) std::fill_n(sum.data, sum.size(), 0.0f);
   }

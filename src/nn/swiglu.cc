@@ -4,14 +4,14 @@
 
 namespace deltanet::nn {
 
-void swiglu_forward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, const Factor& y, int threads) {
+void swiglu_forward(int64_t rows, int64_t n, ConstView gate, ConstView up, const Factor& y, int threads) {
   const auto& kernels = simd::kernels().layers;
-  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, Rows out) {
+  for_factor_blocks(rows, n, threads, y, [&](int64_t begin, int64_t end, View out) {
     kernels.swiglu(end - begin, n, gate.from(begin), up.from(begin), out);
   });
 }
 
-void swiglu_backward(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRows dy, const Factor& dgate,
+void swiglu_backward(int64_t rows, int64_t n, ConstView gate, ConstView up, ConstView dy, const Factor& dgate,
                      const Factor& dup, const Factor& y, int threads) {
   const auto& kernels = simd::kernels().layers;
   for_row_blocks(rows, n, threads, [&](int64_t begin, int64_t end) {

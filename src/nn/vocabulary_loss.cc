@@ -9,23 +9,23 @@
 
 namespace deltanet::nn {
 
-void VocabularyLoss::select(int64_t rows, const int32_t* targets, bool all) {
+void VocabularyLoss::select(int64_t tokens, const int32_t* targets, bool all) {
   selected_.clear();
-  for (int64_t row = 0; row < rows; ++row) {
-    if (all || targets[row] != kIgnoredLabel) selected_.push_back(row);
+  for (int64_t token = 0; token < tokens; ++token) {
+    if (all || targets[token] != kIgnoredLabel) selected_.push_back(token);
   }
 }
 
-// Every block reads the head twice and its gradient once. With 512 rows the products hardly notice; with fewer they do
-// (128 rows of 32000 logits: a third slower), which only the memory of a very large vocabulary is worth.
-int64_t VocabularyLoss::block_rows(int64_t vocab) {
+// Every block reads the head twice and its gradient once. With 512 tokens the products hardly notice; with fewer they
+// do (128 tokens of 32000 logits: a third slower), which only the memory of a very large vocabulary is worth.
+int64_t VocabularyLoss::block_tokens(int64_t vocab) {
   constexpr int64_t kLogits = int64_t{16} << 20;
   return std::clamp<int64_t>(kLogits / vocab / 16 * 16, 64, 512);
 }
 
 void VocabularyLoss::plan(const Weight& head) {
   if (head.out == planned_vocab_ && head.in == planned_D_ && head.type == planned_type_) return;
-  block_ = block_rows(head.out);
+  block_ = block_tokens(head.out);
   arena_.release();
   logits_ = {arena_.take(block_ * wide_ld(head.out)), wide_ld(head.out)};
   x_ = arena_.take(block_ * wide_ld(head.in));
@@ -37,29 +37,29 @@ void VocabularyLoss::plan(const Weight& head) {
   planned_D_ = head.in;
 }
 
-// Copies the selected rows from `first` on, and their labels, to the front of the block.
-VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, ConstRows x, const int32_t* targets,
+// Copies the selected tokens from `first` on, and their labels, to the front of the block.
+VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, ConstView x, const int32_t* targets,
                                              int threads) {
   const int64_t count = std::min<int64_t>(block_, static_cast<int64_t>(selected_.size()) - first);
   const Block block{count, factor_for(head.type, count, x_, head.in)};
   for_row_blocks(count, head.in, threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = selected_[first + i];
-      copy_row(head.in, x.row(row), block.x.from(i));
-      labels_[i] = targets[row];
+      const int64_t token = selected_[first + i];
+      copy_row(head.in, x.row(token), block.x.from(i));
+      labels_[i] = targets[token];
     }
   });
   return block;
 }
 
-double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale,
-                                  float pull, Rows dx, float* dhead, bool add, int threads) {
+double VocabularyLoss::operator()(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets, float scale,
+                                  float pull, View dx, float* dhead, bool add, int threads) {
   const int64_t D = head.in, vocab = head.out;
   plan(head);
-  select(rows, targets, dx.data && pull != 0.0f);
+  select(tokens, targets, dx.data && pull != 0.0f);
   if (dx.data) {
-    for_row_blocks(rows, D, threads, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) std::fill_n(dx.data + row * dx.ld, D, 0.0f);
+    for_row_blocks(tokens, D, threads, [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) std::fill_n(dx.data + token * dx.ld, D, 0.0f);
     });
   }
   if (dx.data && selected_.empty() && !add) std::fill_n(dhead, vocab * D, 0.0f);
@@ -68,7 +68,7 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
     const auto [count, factor] = gather(head, first, x, targets, threads);
     linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
     const bool round = dx.data && rounds_activations(head.type);
-    sum += cross_entropy_rows(count, vocab, logits_, labels_.data(), scale, losses_.data(), threads, round, pull);
+    sum += cross_entropy(count, vocab, logits_, labels_.data(), scale, losses_.data(), threads, round, pull);
     if (!dx.data) continue;
     const Factor dlogits = round ? rounded_in_place(logits_) : Factor(logits_);
     linear_backward(dlogits, factor, count, head, dx_.data, dx_.ld, dhead, add || first > 0, nullptr, threads);
@@ -79,13 +79,13 @@ double VocabularyLoss::operator()(const Weight& head, int64_t rows, ConstRows x,
   return sum;
 }
 
-void VocabularyLoss::log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob,
-                               bool* greedy, int threads) {
+void VocabularyLoss::log_probs(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets,
+                               double* log_prob, bool* greedy, int threads) {
   const int64_t vocab = head.out;
   plan(head);
-  select(rows, targets);
-  std::fill_n(log_prob, rows, 0.0);
-  std::fill_n(greedy, rows, false);
+  select(tokens, targets);
+  std::fill_n(log_prob, tokens, 0.0);
+  std::fill_n(greedy, tokens, false);
   const auto block_greedy = std::make_unique<bool[]>(block_);
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block_) {
     const auto [count, factor] = gather(head, first, x, targets, threads);

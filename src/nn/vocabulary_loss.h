@@ -9,40 +9,40 @@
 
 namespace deltanet::nn {
 
-// The product with the head and the softmax cross-entropy over the vocabulary, x [rows, D], head [vocab, D]:
-//   loss = sum over rows of log sum exp(x head^T) - (x head^T)[target]
-// Blocks of rows go through the vocabulary one after the other, so that only a block of logits exists at a time, and
-// rows without a target are left out of the products, unless they are pulled. The memory is kept between calls.
+// The product with the head and the softmax cross-entropy over the vocabulary, x [tokens, D], head [vocab, D]:
+//   loss = sum over tokens of log sum exp(x head^T) - (x head^T)[target]
+// Blocks of tokens go through the vocabulary one after the other, so that only a block of logits exists at a time, and
+// tokens without a target are left out of the products, unless they are pulled. The memory is kept between calls.
 class VocabularyLoss {
  public:
-  // Sum of the losses. With dx (set; zero for rows left out) and dhead (set, or added to) also `scale` times
-  // its gradients, and `pull` times the largest logit of each row added to this logit's gradient.
-  double operator()(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, float scale, float pull,
-                    Rows dx, float* dhead, bool add, int threads);
+  // Sum of the losses. With dx (set; zero for tokens left out) and dhead (set, or added to) also `scale` times
+  // its gradients, and `pull` times the largest logit of each token added to this logit's gradient.
+  double operator()(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets, float scale, float pull,
+                    View dx, float* dhead, bool add, int threads);
 
-  // log p(target) of each row, and whether the target is the most probable token; 0 and false without a target.
-  void log_probs(const Weight& head, int64_t rows, ConstRows x, const int32_t* targets, double* log_prob, bool* greedy,
-                 int threads);
+  // log p(target) of each token, and whether the target is the most probable token; 0 and false without a target.
+  void log_probs(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets, double* log_prob,
+                 bool* greedy, int threads);
 
-  static int64_t block_rows(int64_t vocab);
+  static int64_t block_tokens(int64_t vocab);
   // Makes room for this head, which otherwise the first call does.
   void plan(const Weight& head);
   int64_t planned_bytes() const { return arena_.capacity() * static_cast<int64_t>(sizeof(float)); }
 
  private:
-  void select(int64_t rows, const int32_t* targets, bool all = false);
+  void select(int64_t tokens, const int32_t* targets, bool all = false);
   struct Block {
-    int64_t rows;
-    Factor x;  // [rows, D]
+    int64_t tokens;
+    Factor x;  // [tokens, D]
   };
-  Block gather(const Weight& head, int64_t first, ConstRows x, const int32_t* targets, int threads);
+  Block gather(const Weight& head, int64_t first, ConstView x, const int32_t* targets, int threads);
 
   Arena arena_;
   WeightType planned_type_ = WeightType::kFloat32;
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
-  Rows logits_, dx_;               // [block, vocab], [block, D]
+  View logits_, dx_;               // [block, vocab], [block, D]
   float* x_ = nullptr;             // a factor [block, D]
-  std::vector<int64_t> selected_;  // rows that are not left out
+  std::vector<int64_t> selected_;  // tokens that are not left out
   std::vector<int32_t> labels_;    // [block]
   std::vector<double> losses_;     // [block]
 };

@@ -9,34 +9,36 @@
 namespace deltanet {
 namespace {
 
-constexpr Arg<Inputs> kInputArgs[] = {
-    {"q", &Inputs::q},
-    {"k", &Inputs::k},
-    {"v", &Inputs::v},
-    {"g", &Inputs::g},
-    {"beta", &Inputs::beta},
-    {"beta_erase", &Inputs::beta_erase},
-    {"d", &Inputs::d},
-    {"g_atk", &Inputs::g_atk},
-    {"beta_atk", &Inputs::beta_atk},
-    {"log_atk_scale", &Inputs::log_atk_scale},
-    {"ridge", &Inputs::ridge},
-    {"a", &Inputs::a},
-    {"b", &Inputs::b},
-    {"kk", &Inputs::kk},
-    {"eta", &Inputs::eta},
-    {"S0", &Inputs::S0},
-    {"A0", &Inputs::A0},
-    {"P0", &Inputs::P0},
-    {"G0", &Inputs::G0},
+template <class Group>
+constexpr Arg<Group> kInputArgs[] = {
+    {"q", &Group::q},
+    {"k", &Group::k},
+    {"v", &Group::v},
+    {"g", &Group::g},
+    {"beta", &Group::beta},
+    {"beta_erase", &Group::beta_erase},
+    {"d", &Group::d},
+    {"g_atk", &Group::g_atk},
+    {"beta_atk", &Group::beta_atk},
+    {"log_atk_scale", &Group::log_atk_scale},
+    {"ridge", &Group::ridge},
+    {"a", &Group::a},
+    {"b", &Group::b},
+    {"kk", &Group::kk},
+    {"eta", &Group::eta},
+    {"S0", &Group::S0},
+    {"A0", &Group::A0},
+    {"P0", &Group::P0},
+    {"G0", &Group::G0},
 };
 
-constexpr Arg<Outputs> kOutputArgs[] = {
-    {"o", &Outputs::o},
-    {"S_final", &Outputs::S_final},
-    {"A_final", &Outputs::A_final},
-    {"P_final", &Outputs::P_final},
-    {"G_final", &Outputs::G_final},
+template <class Group>
+constexpr Arg<Group> kOutputArgs[] = {
+    {"o", &Group::o},
+    {"S_final", &Group::S_final},
+    {"A_final", &Group::A_final},
+    {"P_final", &Group::P_final},
+    {"G_final", &Group::G_final},
 };
 
 bool has_moment(const Spec& s) {
@@ -147,7 +149,7 @@ std::vector<int64_t> resolve(std::string_view axes, const Shape& shape) {
   throw Error("[" + std::string(operation) + "] " + std::string(name) + ": " + what);
 }
 
-void check_shape(std::string_view operation, std::string_view name, const Tensor& tensor, std::string_view axes,
+void check_shape(std::string_view operation, std::string_view name, const ConstTensor& tensor, std::string_view axes,
                  const Shape& shape) {
   bool same = tensor.rank == static_cast<int>(axes.size());
   for (int i = 0; same && i < tensor.rank; ++i) same = tensor.shape[i] == extent(shape, axes[i]);
@@ -159,7 +161,7 @@ void check_shape(std::string_view operation, std::string_view name, const Tensor
   }
 }
 
-void check_rank(std::string_view operation, std::string_view name, const Tensor& tensor, std::string_view axes) {
+void check_rank(std::string_view operation, std::string_view name, const ConstTensor& tensor, std::string_view axes) {
   const bool given = tensor || (tensor.rank > 0 && tensor.size() == 0);  // what has no elements needs no memory
   if (!given) fail(operation, name, "is missing; expected " + axes_text(axes));
   if (tensor.rank != static_cast<int>(axes.size())) {
@@ -197,7 +199,7 @@ void check_cu_seqlens(std::string_view operation, std::span<const int64_t> cu, S
   shape.N = static_cast<int64_t>(cu.size()) - 1;
 }
 
-void for_each_value(const Tensor& t, const std::function<void(float, const std::array<int64_t, 4>&)>& visit) {
+void for_each_value(const ConstTensor& t, const std::function<void(float, const std::array<int64_t, 4>&)>& visit) {
   std::array<int64_t, 4> at{}, count{1, 1, 1, 1}, stride{};
   for (int i = 0; i < t.rank; ++i) {
     count[i] = t.shape[i];
@@ -216,8 +218,10 @@ void for_each_value(const Tensor& t, const std::function<void(float, const std::
 
 }  // namespace
 
-std::span<const Arg<Inputs>> input_args() { return kInputArgs; }
-std::span<const Arg<Outputs>> output_args() { return kOutputArgs; }
+std::span<const Arg<Inputs>> input_args() { return kInputArgs<Inputs>; }
+std::span<const Arg<InputGradients>> input_gradient_args() { return kInputArgs<InputGradients>; }
+std::span<const Arg<Outputs>> output_args() { return kOutputArgs<Outputs>; }
+std::span<const Arg<OutputGradients>> output_gradient_args() { return kOutputArgs<OutputGradients>; }
 
 std::vector<int64_t> input_shape(const Spec& spec, std::string_view name, const Shape& shape) {
   return resolve(input_axes(spec, name), shape);
@@ -246,8 +250,8 @@ Shape check_inputs(std::string_view operation, const Spec& spec, const Inputs& i
   }
   if (!in.cu_seqlens.empty()) check_cu_seqlens(operation, in.cu_seqlens, shape);
 
-  for (const Arg<Inputs>& arg : kInputArgs) {
-    const Tensor& tensor = in.*arg.member;
+  for (const auto& arg : input_args()) {
+    const ConstTensor& tensor = in.*arg.member;
     const std::string_view axes = input_axes(spec, arg.name);
     if (axes.empty() && tensor) fail(operation, arg.name, "is given, but this row does not use it; remove it");
     if (axes.empty()) continue;
@@ -261,9 +265,9 @@ Shape check_inputs(std::string_view operation, const Spec& spec, const Inputs& i
 }
 
 void check_outputs(std::string_view operation, std::string_view prefix, const Spec& spec, const Shape& shape,
-                   const Outputs& outputs) {
-  for (const Arg<Outputs>& arg : kOutputArgs) {
-    const Tensor& tensor = outputs.*arg.member;
+                   const OutputGradients& outputs) {
+  for (const auto& arg : output_gradient_args()) {
+    const ConstTensor& tensor = outputs.*arg.member;
     if (!tensor) continue;
     const std::string name = std::string(prefix) + std::string(arg.name);
     const std::string_view axes = output_axes(spec, arg.name);
@@ -273,9 +277,9 @@ void check_outputs(std::string_view operation, std::string_view prefix, const Sp
 }
 
 void check_gradients(std::string_view operation, const Spec& spec, const Shape& shape, const Inputs& inputs,
-                     const Inputs& gradients) {
-  for (const Arg<Inputs>& arg : kInputArgs) {
-    const Tensor& tensor = gradients.*arg.member;
+                     const InputGradients& gradients) {
+  for (const auto& arg : input_gradient_args()) {
+    const ConstTensor& tensor = gradients.*arg.member;
     if (!tensor) continue;
     const std::string name = "gradient of " + std::string(arg.name);
     const std::string_view axes = input_axes(spec, arg.name);
@@ -293,8 +297,8 @@ void check_writes(std::string_view operation, const Spec& spec, const Shape& sha
   check_shape(operation, "writes", options.writes, "BTUV", shape);
 }
 
-void check_values(std::string_view operation, const Inputs& inputs, const Tensor& writes) {
-  const auto check = [&](std::string_view name, const Tensor& tensor) {
+void check_values(std::string_view operation, const Inputs& inputs, const ConstTensor& writes) {
+  const auto check = [&](std::string_view name, const ConstTensor& tensor) {
     if (!tensor) return;
     const bool log_decay = name == "g" || name == "g_atk";
     for_each_value(tensor, [&](float value, const std::array<int64_t, 4>& at) {
@@ -304,7 +308,7 @@ void check_values(std::string_view operation, const Inputs& inputs, const Tensor
                (log_decay ? "; expected a finite log decay, at most 0" : "; expected a finite number"));
     });
   };
-  for (const Arg<Inputs>& arg : kInputArgs) check(arg.name, inputs.*arg.member);
+  for (const auto& arg : input_args()) check(arg.name, inputs.*arg.member);
   check("writes", writes);
 }
 

@@ -32,17 +32,8 @@ class Floats {
     const auto found = entries_.find(name);
     if (found == entries_.end()) return {};
     Entry& entry = found->second;
-    Tensor tensor;
     if (entry.data.empty()) entry.data.resize(1);  // a tensor of no elements is still present
-    tensor.data = entry.data.data();
-    tensor.rank = static_cast<int>(entry.shape.size());
-    int64_t step = 1;
-    for (std::size_t axis = entry.shape.size(); axis-- > 0;) {
-      tensor.shape[axis] = entry.shape[axis];
-      tensor.stride[axis] = step;
-      step *= entry.shape[axis];
-    }
-    return tensor;
+    return {entry.data.data(), entry.shape};
   }
 
   Arrays arrays() const {
@@ -159,10 +150,10 @@ Arrays backward_arrays(const Spec& spec, const Arrays& inputs, const Arrays& ups
   const FloatInputs in(inputs);
   Floats weights, results;
   for (const auto& [name, array] : upstream) weights.add(name, array);
-  Outputs given;
-  for (const auto& arg : output_args()) given.*arg.member = weights.view("d" + std::string(arg.name));
-  Inputs gradients;
-  for (const auto& arg : input_args()) {
+  OutputGradients given;
+  for (const auto& arg : output_gradient_args()) given.*arg.member = weights.view("d" + std::string(arg.name));
+  InputGradients gradients;
+  for (const auto& arg : input_gradient_args()) {
     const std::string name(arg.name);
     if (!inputs.count(name)) continue;
     results.add_unwritten(name, inputs.at(name).shape);

@@ -75,8 +75,8 @@ struct ColumnBlock {
 
 class BackwardTask {
  public:
-  BackwardTask(const Problem& p, const Task& task, int threads, const Outputs& upstream, const Inputs& out,
-               Arena& arena)
+  BackwardTask(const Problem& p, const Task& task, int threads, const OutputGradients& upstream,
+               const InputGradients& out, Arena& arena)
       : p_(p),
         sequence_(task.sequence),
         threads_(threads),
@@ -143,8 +143,8 @@ class BackwardTask {
   const Problem& p_;
   const Sequence sequence_;
   const int threads_;
-  const Outputs& upstream_;
-  const Inputs& out_;
+  const OutputGradients& upstream_;
+  const InputGradients& out_;
   Arena& arena_;
   const Cores cores_;      // one per thread that prepares and finishes chunks
   const ChunkCore& core_;  // any of them, for sizes
@@ -221,7 +221,7 @@ void BackwardTask::load_state_gradients(KeyHead& head) {
     }
   }
   if (upstream_.A_final) load_state(upstream_.A_final, n, head.index, 1, p_.K, head.dA, 0);
-  const Tensor& matrix = p_.spec.precond == Precond::kRls ? upstream_.P_final : upstream_.G_final;
+  const ConstTensor& matrix = p_.spec.precond == Precond::kRls ? upstream_.P_final : upstream_.G_final;
   if (matrix) load_state(matrix, n, head.index, p_.K, p_.K, head.dmatrix, p_.Kp);
 }
 
@@ -253,7 +253,7 @@ void BackwardTask::load_writes(const KeyHead& head, int64_t segment, int64_t c, 
   if (loads_values()) {
     load_values(p_, span, value_head, block.first, block.columns, records_[c].gates[block.value], d, block.n());
   }
-  if (p_.writes) load_rows(columns_from(p_.writes, block.first), span, value_head, block.columns, d, block.n());
+  if (p_.writes) load_tokens(columns_from(p_.writes, block.first), span, value_head, block.columns, d, block.n());
 }
 
 // Asks for what load_writes is to load next; for nothing, if the span is empty.
@@ -261,8 +261,8 @@ void BackwardTask::prefetch_writes(const KeyHead& head, const Span& span, Column
   const int64_t value_head = head.values[block.value].index;
   simd::Prefetcher& prefetcher = block.core.prefetcher();
   prefetcher.clear();
-  if (loads_values()) prefetch_rows(columns_from(p_.in.v, block.first), span, value_head, block.columns, prefetcher);
-  prefetch_rows(columns_from(p_.writes, block.first), span, value_head, block.columns, prefetcher);
+  if (loads_values()) prefetch_tokens(columns_from(p_.in.v, block.first), span, value_head, block.columns, prefetcher);
+  prefetch_tokens(columns_from(p_.writes, block.first), span, value_head, block.columns, prefetcher);
 }
 
 // Asks for the writes or values and output gradients that the stream over the columns starts with.
@@ -271,11 +271,11 @@ void BackwardTask::prefetch_columns(const KeyHead& head, int64_t segment, Purpos
   prefetcher_.clear();
   for (const ValueHead& value : head.values) {
     if (needs_writes) {
-      if (loads_values()) prefetch_rows(p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
-      prefetch_rows(p_.writes, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
+      if (loads_values()) prefetch_tokens(p_.in.v, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
+      prefetch_tokens(p_.writes, chunk_span(segment, 0), value.index, p_.V, prefetcher_);
     }
     if (purpose == Purpose::kBackward) {
-      prefetch_rows(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V, prefetcher_);
+      prefetch_tokens(upstream_.o, chunk_span(segment, chunks_in(segment) - 1), value.index, p_.V, prefetcher_);
     }
   }
   prefetcher_.ask_all();
@@ -314,29 +314,30 @@ void BackwardTask::backward_block(KeyHead& head, int64_t segment, int64_t c, Col
   const int64_t n = block.n(), v = block.value;
   ValueHead& value = head.values[v];
   OperandGrads& sums = block.sums[c % static_cast<int64_t>(block.sums.size())];
-  const Tensor v_in = columns_from(p_.in.v, block.first), v_out = columns_from(out_.v, block.first);
-  const Tensor d_o = columns_from(upstream_.o, block.first);
+  const ConstTensor v_in = columns_from(p_.in.v, block.first);
+  const Tensor v_out = columns_from(out_.v, block.first);
+  const ConstTensor d_o = columns_from(upstream_.o, block.first);
   const Span span = chunk_span(segment, c);
   float* d_out = block.core.output_gradient(n);
   if (d_o) {
-    load_rows(d_o, span, value.index, block.columns, d_out, n);
+    load_tokens(d_o, span, value.index, block.columns, d_out, n);
   } else {
     std::fill_n(d_out, kChunk * n, 0.0f);
   }
   simd::Prefetcher& prefetcher = block.core.prefetcher();
   prefetcher.clear();
-  prefetch_rows(v_in, span, value.index, block.columns, prefetcher);
-  prefetch_rows(v_out, span, value.index, block.columns, prefetcher);
-  if (c > 0) prefetch_rows(d_o, chunk_span(segment, c - 1), value.index, block.columns, prefetcher);
+  prefetch_tokens(v_in, span, value.index, block.columns, prefetcher);
+  prefetch_tokens(v_out, span, value.index, block.columns, prefetcher);
+  if (c > 0) prefetch_tokens(d_o, chunk_span(segment, c - 1), value.index, block.columns, prefetcher);
   block.core.backward(records_[c].ops[v], n, state_at(head, segment, c, block), writes_at(head, segment, c, block),
                       value.dstate + block.first * core_.state_stride(), block.dd, block.adds, sums);
 
   float* dvalues = block.dd + (p_.write_sets - 1) * kChunk * n;
-  load_rows(v_in, span, value.index, block.columns, block.values, n);
+  load_tokens(v_in, span, value.index, block.columns, block.values, n);
   p_.simd.dot_rows(kChunk, n, dvalues, n, block.values, n, sums.gain);
   if (v_out) {
     p_.simd.scale_rows(kChunk, n, records_[c].gates[v].gain, dvalues, n, dvalues, n);
-    store_rows(dvalues, n, span, value.index, block.columns, v_out);
+    store_tokens(dvalues, n, span, value.index, block.columns, v_out);
   }
 }
 
@@ -377,8 +378,8 @@ void BackwardTask::finish_keys(KeyHead& head, int64_t c) {
   }
   if (c == 0) return;
   prefetcher_.clear();
-  prefetch_rows(out_.q, records_[c - 1].key.span, head.index, p_.K, prefetcher_);
-  prefetch_rows(out_.k, records_[c - 1].key.span, head.index, p_.K, prefetcher_);
+  prefetch_tokens(out_.q, records_[c - 1].key.span, head.index, p_.K, prefetcher_);
+  prefetch_tokens(out_.k, records_[c - 1].key.span, head.index, p_.K, prefetcher_);
   prefetcher_.ask_all();
 }
 
@@ -453,8 +454,8 @@ int64_t most_backward_heads(const Problem& p) {
   return std::max<int64_t>(1, kFloats / (p.group * kept + 1));
 }
 
-std::vector<SharedGrads> run_backward(const Problem& p, const Task& task, int threads, const Outputs& upstream,
-                                      const Inputs& out) {
+std::vector<SharedGrads> run_backward(const Problem& p, const Task& task, int threads, const OutputGradients& upstream,
+                                      const InputGradients& out) {
   const TaskArena arena;
   return BackwardTask(p, task, threads, upstream, out, arena.get()).run();
 }

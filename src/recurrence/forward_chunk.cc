@@ -72,13 +72,13 @@ struct HeadRun {
 void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outputs& out,
               simd::Prefetcher& prefetcher) {
   prefetcher.clear();
-  prefetch_rows(p.in.q, span, run.key_head, p.K, prefetcher);
-  prefetch_rows(p.in.k, span, run.key_head, p.K, prefetcher);
+  prefetch_tokens(p.in.q, span, run.key_head, p.K, prefetcher);
+  prefetch_tokens(p.in.k, span, run.key_head, p.K, prefetcher);
   for (const Columns& c : run.columns) {
-    if (p.spec.decay == Decay::kDiag) prefetch_rows(p.in.g, span, c.value_head, p.K, prefetcher);
-    prefetch_rows(columns_from(p.in.v, c.first), span, c.value_head, c.columns, prefetcher);
-    prefetch_rows(columns_from(out.o, c.first), span, c.value_head, c.columns, prefetcher);
-    prefetch_rows(columns_from(p.writes, c.first), span, c.value_head, c.columns, prefetcher);
+    if (p.spec.decay == Decay::kDiag) prefetch_tokens(p.in.g, span, c.value_head, p.K, prefetcher);
+    prefetch_tokens(columns_from(p.in.v, c.first), span, c.value_head, c.columns, prefetcher);
+    prefetch_tokens(columns_from(out.o, c.first), span, c.value_head, c.columns, prefetcher);
+    prefetch_tokens(columns_from(p.writes, c.first), span, c.value_head, c.columns, prefetcher);
   }
 }
 
@@ -86,12 +86,12 @@ constexpr int64_t kPiece = 64;  // floats: as many lines as a row of a small hea
 
 // The gates of all heads usually lie together, so they are asked for once per chunk.
 void prefetch_gates(const Problem& p, const Span& span, simd::Prefetcher& prefetcher) {
-  for (const Tensor* gate : {&p.in.g, &p.in.beta, &p.in.g_atk, &p.in.beta_atk}) {
+  for (const ConstTensor* gate : {&p.in.g, &p.in.beta, &p.in.g_atk, &p.in.beta_atk}) {
     const bool together = *gate && gate->rank == 3 && gate->stride[2] == 1 && gate->stride[1] == gate->shape[2];
     if (!together) continue;
-    const int64_t floats = span.rows * gate->shape[2];
+    const int64_t floats = span.tokens * gate->shape[2];
     for (int64_t i = 0; i < floats; i += kPiece) {
-      prefetcher.add(first_row(*gate, span, 0) + i, std::min(kPiece, floats - i));
+      prefetcher.add(first_token(*gate, span, 0) + i, std::min(kPiece, floats - i));
     }
   }
 }
@@ -126,8 +126,8 @@ void run_heads(const Problem& p, const Sequence& sequence, Runs& runs, int64_t l
         core.operands(key, gates, /*decayed_reads=*/false, ops);
         load_values(p, span, c.value_head, c.first, c.columns, gates, d, p.Vp);
         core.forward(ops, simd::padded(c.columns), run.states[i], lds, d, p.Vp, o, p.Vp);
-        if (p.writes) store_rows(d, p.Vp, span, c.value_head, c.columns, columns_from(p.writes, c.first));
-        if (out.o) store_rows(o, p.Vp, span, c.value_head, c.columns, columns_from(out.o, c.first));
+        if (p.writes) store_tokens(d, p.Vp, span, c.value_head, c.columns, columns_from(p.writes, c.first));
+        if (out.o) store_tokens(o, p.Vp, span, c.value_head, c.columns, columns_from(out.o, c.first));
       }
     }
   }

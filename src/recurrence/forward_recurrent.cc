@@ -18,7 +18,8 @@ struct StateInPlace {
 
 StateInPlace open_state(const Problem& p, const Sequence& sequence, int64_t value_head, const Tensor& S_final,
                         Arena& arena) {
-  const Tensor &from = p.in.S0, &to = S_final;
+  const ConstTensor& from = p.in.S0;
+  const Tensor& to = S_final;
   const int64_t n = sequence.index;
   StateInPlace state{};
   if (to && to.stride[3] == 1) {
@@ -74,7 +75,7 @@ class TokenStep {
     step.o = o_;
     p_.simd.step(step);
     if (!out.o) return;
-    store_rows(o_, p_.Vp, {key.span.batch, key.span.token + t, 1, 1}, value_head, p_.V, out.o);
+    store_tokens(o_, p_.Vp, {key.span.batch, key.span.token + t, 1, 1}, value_head, p_.V, out.o);
   }
 
  private:
@@ -104,7 +105,7 @@ void run_head(const Problem& p, const Sequence& sequence, int64_t key_head, cons
     prepare.forward(span, key_state, key);
     for (int64_t v = 0; v < p.group; ++v) {
       prepare.gates(key, first_value + v, gates);
-      load_rows(p.in.v, span, first_value + v, p.V, values, p.Vp);
+      load_tokens(p.in.v, span, first_value + v, p.V, values, p.Vp);
       for (int64_t t = 0; t < rows; ++t)
         token_step.run(key, gates, t, first_value + v, values + t * p.Vp, states[v], out);
     }

@@ -49,7 +49,7 @@ void MatrixPrecond::load_gates(const Span& span) {
     load_scalars(p_.in.g, span, head_, 0.0f, alpha_);
     for (int64_t i = 0; i < span.fill; ++i) alpha_[i] = std::exp(alpha_[i]);
   } else if (p_.spec.decay == Decay::kConst) {
-    std::fill_n(alpha_, span.rows, std::exp(p_.in.g.data[head_ * p_.in.g.stride[0]]));
+    std::fill_n(alpha_, span.tokens, std::exp(p_.in.g.data[head_ * p_.in.g.stride[0]]));
   }
   decay_products(alpha_, gamma_, to_end_, between_);
 }

@@ -9,7 +9,7 @@ namespace deltanet {
 namespace {
 
 void load_ridge(const Problem& p, int64_t head, float* ridge) {
-  const Tensor& t = p.in.ridge;
+  const ConstTensor& t = p.in.ridge;
   for (int64_t i = 0; i < p.K; ++i) ridge[i] = t.data[head * t.stride[0] + i * t.stride[1]];
   std::fill(ridge + p.K, ridge + p.Kp, 1.0f);  // keeps 1/(A + ridge) finite in the padding
 }
@@ -31,7 +31,7 @@ void KeyState::load_initial(const Problem& p, const Sequence& sequence, int64_t 
   if (!matrix) return;
   std::fill_n(matrix, p.Kp * p.Kp, 0.0f);
   const bool rls = p.spec.precond == Precond::kRls;
-  const Tensor& initial = rls ? p.in.P0 : p.in.G0;
+  const ConstTensor& initial = rls ? p.in.P0 : p.in.G0;
   if (initial) {
     load_state(initial, sequence.index, head, p.K, p.K, matrix, p.Kp);
     symmetrise(p.K, matrix, p.Kp);
@@ -56,7 +56,7 @@ void load_values(const Problem& p, const Span& span, int64_t value_head, int64_t
                  const Gates& gates, float* d, int64_t ld) {
   float* values = d + (p.write_sets - 1) * kChunk * ld;
   if (p.write_sets == 2) std::fill_n(d, kChunk * ld, 0.0f);
-  load_rows(columns_from(p.in.v, first), span, value_head, columns, values, ld);
+  load_tokens(columns_from(p.in.v, first), span, value_head, columns, values, ld);
   p.simd.scale_rows(kChunk, simd::padded(columns), gates.gain, values, ld, values, ld);
 }
 
@@ -143,14 +143,14 @@ bool Prepare::key_norm() const {
 }
 
 // Rows of q or k, normalised where the row asks for it, times `factor`.
-void Prepare::load_normal(const Tensor& source, const Span& span, float factor, float* rows,
+void Prepare::load_normal(const ConstTensor& source, const Span& span, float factor, float* rows,
                           float* inverse_norm) const {
   const int64_t Kp = p_.Kp;
-  const bool direct = p_.spec.l2norm && span.rows == span.fill && p_.K == Kp && source.stride[3] == 1;
-  if (!direct) load_rows(source, span, head_, p_.K, rows, Kp);
+  const bool direct = p_.spec.l2norm && span.tokens == span.fill && p_.K == Kp && source.stride[3] == 1;
+  if (!direct) load_tokens(source, span, head_, p_.K, rows, Kp);
   if (p_.spec.l2norm) {
     const float eps = static_cast<float>(p_.spec.l2norm_eps);
-    const float* x = direct ? first_row(source, span, head_) : rows;
+    const float* x = direct ? first_token(source, span, head_) : rows;
     p_.simd.l2norm_rows(span.fill, Kp, eps, factor, x, direct ? source.stride[1] : Kp, rows, inverse_norm);
   } else if (factor != 1.0f) {
     float factors[kChunk];
@@ -258,10 +258,10 @@ void Prepare::low_rank_factors(KeyChunk& c) {
   const int64_t Kp = p_.Kp;
   const Inputs& in = p_.in;
   float* b = c.w;  // k itself where b = k
-  load_rows(p_.spec.tying == Tying::kRwkv7 ? in.kk : in.a, c.span, head_, p_.K, c.e, Kp);
+  load_tokens(p_.spec.tying == Tying::kRwkv7 ? in.kk : in.a, c.span, head_, p_.K, c.e, Kp);
   switch (p_.spec.tying) {
     case Tying::kGeneral:
-      load_rows(in.b, c.span, head_, p_.K, b, Kp);
+      load_tokens(in.b, c.span, head_, p_.K, b, Kp);
       break;
     case Tying::kAEqB:
       std::copy_n(c.e, c.span.fill * Kp, b);
@@ -270,7 +270,7 @@ void Prepare::low_rank_factors(KeyChunk& c) {
       break;
     case Tying::kRwkv7: {
       float* eta = c.eta ? c.eta : temp_;
-      load_rows(in.eta, c.span, head_, p_.K, eta, Kp);
+      load_tokens(in.eta, c.span, head_, p_.K, eta, Kp);
       p_.simd.mul_rows(c.span.fill, Kp, eta, c.e, b);
       break;
     }
@@ -280,21 +280,21 @@ void Prepare::low_rank_factors(KeyChunk& c) {
 // alpha and beta of the second-moment scan: inputs of their own, or those of the main recurrence.
 void Prepare::preconditioner_gates(KeyChunk& c) {
   const bool tied = p_.spec.tie_gates;
-  const Tensor& beta = tied ? p_.in.beta : p_.in.beta_atk;
+  const ConstTensor& beta = tied ? p_.in.beta : p_.in.beta_atk;
   if (beta) {
     load_scalars(beta, c.span, head_, 0.0f, c.beta_atk);
   } else {
     std::fill_n(c.beta_atk, kChunk, 1.0f);  // missing tokens have zero keys and add nothing
   }
   if (c.alpha_atk_rows) {
-    load_rows(p_.in.g, c.span, head_, p_.K, c.alpha_atk_rows, p_.Kp);
+    load_tokens(p_.in.g, c.span, head_, p_.K, c.alpha_atk_rows, p_.Kp);
     p_.simd.exp_rows(c.span.fill * p_.Kp, c.alpha_atk_rows, c.alpha_atk_rows);
     return;
   }
-  const Tensor& g = tied ? p_.in.g : p_.in.g_atk;
+  const ConstTensor& g = tied ? p_.in.g : p_.in.g_atk;
   std::fill_n(c.alpha_atk, kChunk, 0.0f);
   if (g && g.rank == 1) {
-    std::fill_n(c.alpha_atk, c.span.rows, g.data[head_ * g.stride[0]]);
+    std::fill_n(c.alpha_atk, c.span.tokens, g.data[head_ * g.stride[0]]);
   } else if (g) {
     load_scalars(g, c.span, head_, 0.0f, c.alpha_atk);
   }
@@ -303,16 +303,16 @@ void Prepare::preconditioner_gates(KeyChunk& c) {
 
 void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
   const Span& span = c.span;
-  const Tensor& g = p_.in.g;
+  const ConstTensor& g = p_.in.g;
   std::fill_n(gates.alpha, kChunk, 0.0f);
   if (p_.spec.decay == Decay::kDiag) {
-    load_rows(g, span, value_head, p_.K, gates.alpha_rows, p_.Kp);
+    load_tokens(g, span, value_head, p_.K, gates.alpha_rows, p_.Kp);
     p_.simd.exp_rows(span.fill * p_.Kp, gates.alpha_rows, gates.alpha_rows);
   } else {
     if (p_.spec.decay == Decay::kScalar) {
       load_scalars(g, span, value_head, 0.0f, gates.alpha);
     } else if (p_.spec.decay == Decay::kConst) {
-      std::fill_n(gates.alpha, span.rows, g.data[value_head * g.stride[0]]);
+      std::fill_n(gates.alpha, span.tokens, g.data[value_head * g.stride[0]]);
     }
     p_.simd.exp_rows(kChunk, gates.alpha, gates.alpha);
     if (gates.alpha_rows) {
@@ -323,14 +323,14 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
   if (p_.in.beta) {
     load_scalars(p_.in.beta, span, value_head, 0.0f, gates.beta);
   } else {
-    for (int64_t i = 0; i < kChunk; ++i) gates.beta[i] = i < span.rows ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < kChunk; ++i) gates.beta[i] = i < span.tokens ? 1.0f : 0.0f;
   }
   for (int64_t i = 0; i < span.fill; ++i) {
     const float beta = gates.beta[i];
     float gain = beta;
     switch (p_.spec.gain) {
       case Gain::kOne:
-        gain = i < span.rows ? 1.0f : 0.0f;
+        gain = i < span.tokens ? 1.0f : 0.0f;
         break;
       case Gain::kBeta:
       case Gain::kComba:
@@ -349,7 +349,7 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
       const float denominator = gates.alpha[i] + beta * c.m[i];
       gain = denominator == 0.0f ? 0.0f : beta / denominator;
     }
-    if (p_.spec.solve == Solve::kDplr) gain = i < span.rows ? 1.0f : 0.0f;
+    if (p_.spec.solve == Solve::kDplr) gain = i < span.tokens ? 1.0f : 0.0f;
     gates.gain[i] = gain;
     gates.erase[i] = gain;
   }

@@ -115,21 +115,22 @@ class Prepare {
   void gates_backward(const KeyChunk& chunk, const Gates& gates, GateGrads& dgates, KeyGrads& grads) const;
   // From read query, erase and write key to the inputs of the key head, which are stored in `out`. `tied` receives the
   // share of beta and the decay if the preconditioner uses them.
-  void backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared, const Inputs& out);
+  void backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared, const InputGradients& out);
   void store_gates(const Span& span, int64_t value_head, const GateGrads& dgates, SharedGrads& shared,
-                   const Inputs& out) const;
+                   const InputGradients& out) const;
 
  private:
-  void load_normal(const Tensor& source, const Span& span, float factor, float* rows, float* inverse_norm) const;
+  void load_normal(const ConstTensor& source, const Span& span, float factor, float* rows, float* inverse_norm) const;
   bool key_norm() const;  // the write key has a normaliser that depends on m
   void write_key(KeyState& state, KeyChunk& chunk);
   void low_rank_factors(KeyChunk& chunk);
   void preconditioner_gates(KeyChunk& chunk);
   void scan(KeyState& state, KeyChunk& chunk, const float* x, float* y);
-  void write_key_backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared, const Inputs& out);
+  void write_key_backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared,
+                          const InputGradients& out);
   void scan_backward(const KeyChunk& chunk, const float* dy, float* dx, KeyGrads& grads, GateGrads& tied,
-                     SharedGrads& shared, const Inputs& out);
-  void low_rank_factors_backward(const KeyChunk& chunk, KeyGrads& grads, const Inputs& out);
+                     SharedGrads& shared, const InputGradients& out);
+  void low_rank_factors_backward(const KeyChunk& chunk, KeyGrads& grads, const InputGradients& out);
 
   const Problem& p_;
   const int64_t head_;

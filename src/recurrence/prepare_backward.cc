@@ -29,7 +29,7 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
     p_.simd.dot_rows(kChunk, Kp, dg.e_rows, Kp, c.e, Kp, dg.erase);
     p_.simd.add_scaled_rows(kChunk, Kp, gates.erase, dg.e_rows, Kp, grads.e, Kp);
   } else if (p_.erases_decayed) {
-    for (int64_t i = 0; i < c.span.rows; ++i) {
+    for (int64_t i = 0; i < c.span.tokens; ++i) {
       dg.log_alpha[i] += dg.erase[i] * gates.erase[i];
       dg.erase[i] *= gates.alpha[i];
     }
@@ -39,7 +39,7 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
     for (int64_t j = 0; j < p_.K; ++j) sum += dg.log_alpha_rows[i * p_.Kp + j];
     dg.log_alpha[i] = static_cast<float>(sum);
   }
-  for (int64_t i = 0; i < c.span.rows; ++i) {
+  for (int64_t i = 0; i < c.span.tokens; ++i) {
     dg.beta[i] = 0.0f;
     dg.beta_erase[i] = dg.erase[i];
     if (dplr) continue;
@@ -86,7 +86,7 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
   }
 }
 
-void Prepare::backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared, const Inputs& out) {
+void Prepare::backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared, const InputGradients& out) {
   const int64_t Kp = p_.Kp;
   if (p_.spec.solve == Solve::kDplr) {
     low_rank_factors_backward(c, g, out);
@@ -105,7 +105,7 @@ void Prepare::backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& s
   if (gain == Gain::kComba) {
     float along[kChunk];
     p_.simd.dot_rows(kChunk, Kp, g.q, Kp, c.k, Kp, along);
-    for (int64_t i = 0; i < c.span.rows; ++i) shared.d -= along[i];
+    for (int64_t i = 0; i < c.span.tokens; ++i) shared.d -= along[i];
     std::fill_n(factor, kChunk, -p_.in.d.data[head_ * p_.in.d.stride[0]]);
     p_.simd.add_scaled_rows(kChunk, Kp, factor, g.q, Kp, g.k, Kp);
   }
@@ -113,11 +113,12 @@ void Prepare::backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& s
     p_.simd.l2norm_rows_grad(kChunk, Kp, c.q_normal, c.q_inverse_norm, g.q);
     p_.simd.l2norm_rows_grad(kChunk, Kp, c.k, c.k_inverse_norm, g.k);
   }
-  if (out.q) store_rows(g.q, Kp, c.span, head_, p_.K, out.q);
-  if (out.k) store_rows(g.k, Kp, c.span, head_, p_.K, out.k);
+  if (out.q) store_tokens(g.q, Kp, c.span, head_, p_.K, out.q);
+  if (out.k) store_tokens(g.k, Kp, c.span, head_, p_.K, out.k);
 }
 
-void Prepare::write_key_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared, const Inputs& out) {
+void Prepare::write_key_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared,
+                                 const InputGradients& out) {
   const int64_t Kp = p_.Kp;
   if (p_.spec.precond == Precond::kMesa) matrix_->mesa_backward(c, g, tied, shared);
   if (p_.spec.precond == Precond::kRls) matrix_->rls_backward(c, g);
@@ -147,7 +148,7 @@ void Prepare::write_key_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, Shar
 }
 
 void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGrads& g, GateGrads& tied,
-                            SharedGrads& shared, const Inputs& out) {
+                            SharedGrads& shared, const InputGradients& out) {
   float dcenter = 0.0f;
   float dbeta[kChunk], dlog_alpha[kChunk];
   if (ridge_) std::fill_n(dridge_, p_.Kp, 0.0f);
@@ -179,7 +180,7 @@ void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGr
     for (int64_t i = 0; i < p_.K; ++i) shared.ridge[i] += dridge_[i];
   }
   if (p_.spec.tie_gates) {
-    for (int64_t i = 0; i < c.span.rows; ++i) {
+    for (int64_t i = 0; i < c.span.tokens; ++i) {
       tied.beta[i] += dbeta[i];
       if (!c.alpha_atk_rows) tied.log_alpha[i] += dlog_alpha[i];
     }
@@ -189,14 +190,14 @@ void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGr
   }
 }
 
-void Prepare::low_rank_factors_backward(const KeyChunk& c, KeyGrads& g, const Inputs& out) {
+void Prepare::low_rank_factors_backward(const KeyChunk& c, KeyGrads& g, const InputGradients& out) {
   const int64_t Kp = p_.Kp;
   float one[kChunk];
   std::fill_n(one, kChunk, 1.0f);
   float* db = g.w;
   switch (p_.spec.tying) {
     case Tying::kGeneral:
-      if (out.b) store_rows(db, Kp, c.span, head_, p_.K, out.b);
+      if (out.b) store_tokens(db, Kp, c.span, head_, p_.K, out.b);
       break;
     case Tying::kAEqB:
       p_.simd.add_scaled_rows(kChunk, Kp, one, db, Kp, g.e, Kp);
@@ -207,29 +208,29 @@ void Prepare::low_rank_factors_backward(const KeyChunk& c, KeyGrads& g, const In
       p_.simd.add_mul_rows(kChunk, Kp, c.eta, db, g.e);
       if (out.eta) {
         p_.simd.mul_rows(kChunk, Kp, c.e, db, temp_);
-        store_rows(temp_, Kp, c.span, head_, p_.K, out.eta);
+        store_tokens(temp_, Kp, c.span, head_, p_.K, out.eta);
       }
       break;
   }
   const Tensor& target = p_.spec.tying == Tying::kRwkv7 ? out.kk : out.a;
-  if (target) store_rows(g.e, Kp, c.span, head_, p_.K, target);
+  if (target) store_tokens(g.e, Kp, c.span, head_, p_.K, target);
 }
 
 void Prepare::store_gates(const Span& span, int64_t value_head, const GateGrads& dg, SharedGrads& shared,
-                          const Inputs& out) const {
+                          const InputGradients& out) const {
   if (out.beta) store_scalars(dg.beta, span, value_head, out.beta);
   if (out.beta_erase) store_scalars(dg.beta_erase, span, value_head, out.beta_erase);
   switch (p_.spec.decay) {
     case Decay::kNone:
       break;
     case Decay::kConst:
-      for (int64_t i = 0; i < span.rows; ++i) shared.g[value_head % p_.group] += dg.log_alpha[i];
+      for (int64_t i = 0; i < span.tokens; ++i) shared.g[value_head % p_.group] += dg.log_alpha[i];
       break;
     case Decay::kScalar:
       if (out.g) store_scalars(dg.log_alpha, span, value_head, out.g);
       break;
     case Decay::kDiag:
-      if (out.g) store_rows(dg.log_alpha_rows, p_.Kp, span, value_head, p_.K, out.g);
+      if (out.g) store_tokens(dg.log_alpha_rows, p_.Kp, span, value_head, p_.K, out.g);
       break;
   }
 }

@@ -80,41 +80,44 @@ struct Sequence {
 
 Sequence sequence_at(const Inputs& in, const Shape& shape, int64_t n);
 
-// Tokens [token, token + rows) of one batch entry: what a chunk covers. Matrices are filled up to `fill` rows.
+// Tokens [token, token + tokens) of one batch entry: what a chunk covers. Matrices are filled up to `fill` rows.
 struct Span {
-  int64_t batch, token, rows, fill;
+  int64_t batch, token, tokens, fill;
 };
 
-// Where the rows of head `head` begin in [B,T,heads,width]; they are stride[1] apart.
-inline const float* first_row(const Tensor& t, const Span& span, int64_t head) {
+// Where the tokens of head `head` begin in [B,T,heads,width]; they are stride[1] apart.
+inline const float* first_token(const ConstTensor& t, const Span& span, int64_t head) {
   return t.data + span.batch * t.stride[0] + span.token * t.stride[1] + head * t.stride[2];
 }
 
-// Copies the token rows of head `head` from [B,T,heads,width] into a padded matrix, and back. Rows between span.rows
-// and span.fill and the padding become zeros.
-void load_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld);
-void store_rows(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target);
+// Copies the tokens of head `head` from [B,T,heads,width] into the rows of a padded matrix, and back. Rows between
+// span.tokens and span.fill and the padding become zeros.
+void load_tokens(const ConstTensor& source, const Span& span, int64_t head, int64_t width, float* rows, int64_t ld);
+void store_tokens(const float* rows, int64_t ld, const Span& span, int64_t head, int64_t width, const Tensor& target);
 
-// Notes the same rows to be asked for.
-void prefetch_rows(const Tensor& source, const Span& span, int64_t head, int64_t width, simd::Prefetcher& prefetcher);
+// Notes the same tokens to be asked for.
+void prefetch_tokens(const ConstTensor& source, const Span& span, int64_t head, int64_t width,
+                     simd::Prefetcher& prefetcher);
 
 // The same for one value per token, [B,T,heads]; missing tokens become `missing`.
-void load_scalars(const Tensor& source, const Span& span, int64_t head, float missing, float* values);
+void load_scalars(const ConstTensor& source, const Span& span, int64_t head, float missing, float* values);
 void store_scalars(const float* values, const Span& span, int64_t head, const Tensor& target);
 
 // A [rows][columns] matrix at index (n, head) of [N,heads,rows,columns] (or a vector of [N,heads,columns]).
-void load_state(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state, int64_t ld);
+void load_state(const ConstTensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state,
+                int64_t ld);
 void store_state(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
                  const Tensor& target);
 
 // The same for S, with the state transposed: [columns][ld].
-void load_transposed(const Tensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state,
+void load_transposed(const ConstTensor& source, int64_t n, int64_t head, int64_t rows, int64_t columns, float* state,
                      int64_t ld);
 void store_transposed(const float* state, int64_t ld, int64_t n, int64_t head, int64_t rows, int64_t columns,
                       const Tensor& target);
 
 // The same tensor without its first columns.
-inline Tensor columns_from(Tensor t, int64_t first) {
+template <class View>
+View columns_from(View t, int64_t first) {
   if (t.data) t.data += first * t.stride[t.rank - 1];
   return t;
 }

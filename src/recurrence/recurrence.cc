@@ -9,7 +9,7 @@ namespace deltanet {
 namespace {
 
 // Sums the gradients of shared parameters over the sequences, in the order of the sequences.
-void store_shared(const Problem& p, const std::vector<SharedGrads>& parts, const Inputs& out) {
+void store_shared(const Problem& p, const std::vector<SharedGrads>& parts, const InputGradients& out) {
   const int64_t H = p.shape.H;
   for (int64_t head = 0; head < H; ++head) {
     SharedGrads total(p);
@@ -54,7 +54,7 @@ void forward(const Spec& spec, const Inputs& inputs, const Outputs& outputs, con
   parallel_for(threads, static_cast<int64_t>(tasks.size()), [&](int64_t i) { run(problem, tasks[i], outputs); });
 }
 
-void backward(const Spec& spec, const Inputs& inputs, const Outputs& upstream, const Inputs& gradients,
+void backward(const Spec& spec, const Inputs& inputs, const OutputGradients& upstream, const InputGradients& gradients,
               const Options& options) {
   const Shape shape = check_inputs("backward", spec, inputs);
   check_outputs("backward", "d", spec, shape, upstream);

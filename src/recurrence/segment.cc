@@ -54,8 +54,9 @@ void SegmentPrepare::run(const std::function<Span(int64_t)>& span_of, int64_t ch
     prepare.forward(span_of(c), starts ? starts_[c] : state, key);
     if (c + lanes < chunks) {
       core.prefetcher().clear();
-      prefetch_rows(p_.in.k, span_of(c + lanes), key_head_, p_.K, core.prefetcher());
-      if (purpose_ != Purpose::kStates) prefetch_rows(p_.in.q, span_of(c + lanes), key_head_, p_.K, core.prefetcher());
+      prefetch_tokens(p_.in.k, span_of(c + lanes), key_head_, p_.K, core.prefetcher());
+      if (purpose_ != Purpose::kStates)
+        prefetch_tokens(p_.in.q, span_of(c + lanes), key_head_, p_.K, core.prefetcher());
       core.prefetcher().ask_all();
     }
     core.begin_key(key);

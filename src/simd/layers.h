@@ -11,21 +11,21 @@
 namespace deltanet::simd {
 
 // A matrix whose row r starts at data + r * ld. Without data it is absent.
-struct ConstRows {
+struct ConstView {
   const float* data = nullptr;
   int64_t ld = 0;
 
   const float* row(int64_t r) const { return data + r * ld; }
-  ConstRows from(int64_t r) const { return {row(r), ld}; }
+  ConstView from(int64_t r) const { return {row(r), ld}; }
 };
 
-struct Rows {
+struct View {
   float* data = nullptr;
   int64_t ld = 0;
 
   float* row(int64_t r) const { return data + r * ld; }
-  Rows from(int64_t r) const { return {row(r), ld}; }
-  operator ConstRows() const { return {data, ld}; }
+  View from(int64_t r) const { return {row(r), ld}; }
+  operator ConstView() const { return {data, ld}; }
 };
 
 enum class GateActivation { kNone, kSigmoid, kSilu };  // kNone: there is no gate
@@ -34,17 +34,17 @@ enum class GateActivation { kNone, kSigmoid, kSilu };  // kNone: there is no gat
 struct GatedNorm {
   int64_t rows, heads, n;  // n values per head; the heads of a row are neighbours
   GateActivation activation;
-  ConstRows o;     // [rows, heads*n]
-  ConstRows gate;  // [rows, heads*n]
+  ConstView o;     // [rows, heads*n]
+  ConstView gate;  // [rows, heads*n]
   const float* w;  // [n] or null
 };
 
 struct GatedNormGrad {
   GatedNorm forward;
   const float* rstd;  // [rows*heads]
-  ConstRows dy;
-  Rows d_o;    // set; may be dy
-  Rows dgate;  // set; may be gate
+  ConstView dy;
+  View d_o;    // set; may be dy
+  View dgate;  // set; may be gate
   float* dw;   // [n], added to; or null
 };
 
@@ -72,33 +72,33 @@ struct ConvGroup {
 
 struct LayerKernels {
   // y = x rstd w, rstd = 1/sqrt(mean(x*x) + eps); w and rstd may be null; y may be x.
-  void (*rms_norm)(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, Rows y, float* rstd);
+  void (*rms_norm)(int64_t rows, int64_t n, float eps, ConstView x, const float* w, View y, float* rstd);
   // The same for total = h + r, which may be h.
-  void (*add_rms_norm)(int64_t rows, int64_t n, float eps, ConstRows h, ConstRows r, const float* w, Rows total, Rows y,
+  void (*add_rms_norm)(int64_t rows, int64_t n, float eps, ConstView h, ConstView r, const float* w, View total, View y,
                        float* rstd);
-  void (*rms_norm_apply)(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, Rows y);
+  void (*rms_norm_apply)(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, View y);
   // Adds to dx, and to dw [n] if neither w nor dw is null.
-  void (*rms_norm_grad)(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, ConstRows dy, Rows dx,
+  void (*rms_norm_grad)(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, ConstView dy, View dx,
                         float* dw);
-  void (*gated_norm)(const GatedNorm&, float eps, Rows y, float* rstd);
+  void (*gated_norm)(const GatedNorm&, float eps, View y, float* rstd);
   void (*gated_norm_grad)(const GatedNormGrad&);
 
   void (*conv)(const ConvGroup&);
   void (*conv_grad)(const ConvGroup&);  // y = gradient of pre
 
   // y = scale / (1 + exp(-x)); dx = dy y (1 - y/scale). y may be x, dx may be dy.
-  void (*sigmoid)(int64_t rows, int64_t n, float scale, ConstRows x, Rows y);
-  void (*sigmoid_grad)(int64_t rows, int64_t n, float scale, ConstRows y, ConstRows dy, Rows dx);
-  void (*silu)(int64_t rows, int64_t n, ConstRows x, Rows y);
-  void (*silu_grad)(int64_t rows, int64_t n, ConstRows x, ConstRows dy, Rows dx);
+  void (*sigmoid)(int64_t rows, int64_t n, float scale, ConstView x, View y);
+  void (*sigmoid_grad)(int64_t rows, int64_t n, float scale, ConstView y, ConstView dy, View dx);
+  void (*silu)(int64_t rows, int64_t n, ConstView x, View y);
+  void (*silu_grad)(int64_t rows, int64_t n, ConstView x, ConstView dy, View dx);
   // y = silu(gate) up. In the gradient y is set too, unless absent; dgate may be gate and dup may be up.
-  void (*swiglu)(int64_t rows, int64_t n, ConstRows gate, ConstRows up, Rows y);
-  void (*swiglu_grad)(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRows dy, Rows dgate, Rows dup,
-                      Rows y);
+  void (*swiglu)(int64_t rows, int64_t n, ConstView gate, ConstView up, View y);
+  void (*swiglu_grad)(int64_t rows, int64_t n, ConstView gate, ConstView up, ConstView dy, View dgate, View dup,
+                      View y);
   // g = -rate softplus(x + bias), rate and bias [n], bias may be null; g may be x.
-  void (*decay)(int64_t rows, int64_t n, const float* rate, const float* bias, ConstRows x, Rows g);
+  void (*decay)(int64_t rows, int64_t n, const float* rate, const float* bias, ConstView x, View g);
   // dx is set and may be dg; the column sums of dg g and of dx are added to dlog_rate and dbias, [n] each.
-  void (*decay_grad)(int64_t rows, int64_t n, const float* rate, const float* bias, ConstRows x, ConstRows dg, Rows dx,
+  void (*decay_grad)(int64_t rows, int64_t n, const float* rate, const float* bias, ConstView x, ConstView dg, View dx,
                      float* dlog_rate, float* dbias);
 
   float (*max)(int64_t n, const float* x);  // -inf for n = 0

@@ -15,7 +15,7 @@ namespace deltanet::simd {
 namespace HWY_NAMESPACE {
 namespace {
 
-void sigmoid(int64_t rows, int64_t n, float scale, ConstRows x, Rows y) {
+void sigmoid(int64_t rows, int64_t n, float scale, ConstView x, View y) {
   const Vec factor = hn::Set(D(), scale);
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x.row(r);
@@ -25,7 +25,7 @@ void sigmoid(int64_t rows, int64_t n, float scale, ConstRows x, Rows y) {
   }
 }
 
-void sigmoid_grad(int64_t rows, int64_t n, float scale, ConstRows y, ConstRows dy, Rows dx) {
+void sigmoid_grad(int64_t rows, int64_t n, float scale, ConstView y, ConstView dy, View dx) {
   const D d;
   const Vec one = hn::Set(d, 1.0f), inverse_scale = hn::Set(d, 1.0f / scale);
   for (int64_t r = 0; r < rows; ++r) {
@@ -39,7 +39,7 @@ void sigmoid_grad(int64_t rows, int64_t n, float scale, ConstRows y, ConstRows d
   }
 }
 
-void silu(int64_t rows, int64_t n, ConstRows x, Rows y) {
+void silu(int64_t rows, int64_t n, ConstView x, View y) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x.row(r);
     float* out = y.row(r);
@@ -47,7 +47,7 @@ void silu(int64_t rows, int64_t n, ConstRows x, Rows y) {
   }
 }
 
-void silu_grad(int64_t rows, int64_t n, ConstRows x, ConstRows dy, Rows dx) {
+void silu_grad(int64_t rows, int64_t n, ConstView x, ConstView dy, View dx) {
   for (int64_t r = 0; r < rows; ++r) {
     const float *x_row = x.row(r), *dy_row = dy.row(r);
     float* dx_row = dx.row(r);
@@ -58,7 +58,7 @@ void silu_grad(int64_t rows, int64_t n, ConstRows x, ConstRows dy, Rows dx) {
   }
 }
 
-void swiglu(int64_t rows, int64_t n, ConstRows gate, ConstRows up, Rows y) {
+void swiglu(int64_t rows, int64_t n, ConstView gate, ConstView up, View y) {
   for (int64_t r = 0; r < rows; ++r) {
     const float *gate_row = gate.row(r), *up_row = up.row(r);
     float* out = y.row(r);
@@ -70,7 +70,7 @@ void swiglu(int64_t rows, int64_t n, ConstRows gate, ConstRows up, Rows y) {
   }
 }
 
-void swiglu_grad(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRows dy, Rows dgate, Rows dup, Rows y) {
+void swiglu_grad(int64_t rows, int64_t n, ConstView gate, ConstView up, ConstView dy, View dgate, View dup, View y) {
   for (int64_t r = 0; r < rows; ++r) {
     const float *gate_row = gate.row(r), *up_row = up.row(r), *dy_row = dy.row(r);
     float *dgate_row = dgate.row(r), *dup_row = dup.row(r), *y_row = y.data ? y.row(r) : nullptr;
@@ -88,7 +88,7 @@ void swiglu_grad(int64_t rows, int64_t n, ConstRows gate, ConstRows up, ConstRow
   }
 }
 
-void decay(int64_t rows, int64_t n, const float* rate, const float* bias, ConstRows x, Rows g) {
+void decay(int64_t rows, int64_t n, const float* rate, const float* bias, ConstView x, View g) {
   const Vec zero = hn::Zero(D());
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x.row(r);
@@ -100,7 +100,7 @@ void decay(int64_t rows, int64_t n, const float* rate, const float* bias, ConstR
   }
 }
 
-void decay_grad(int64_t rows, int64_t n, const float* rate, const float* bias, ConstRows x, ConstRows dg, Rows dx,
+void decay_grad(int64_t rows, int64_t n, const float* rate, const float* bias, ConstView x, ConstView dg, View dx,
                 float* dlog_rate, float* dbias) {
   const Vec zero = hn::Zero(D());
   for (int64_t r = 0; r < rows; ++r) {

@@ -37,7 +37,7 @@ HWY_INLINE void scale_row(int64_t n, float factor, const float* x, const float* 
   }
 }
 
-void rms_norm(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, Rows y, float* rstd) {
+void rms_norm(int64_t rows, int64_t n, float eps, ConstView x, const float* w, View y, float* rstd) {
   for (int64_t r = 0; r < rows; ++r) {
     const float inverse = inverse_rms(sum_of_squares(n, x.row(r)), n, eps);
     if (rstd) rstd[r] = inverse;
@@ -45,7 +45,7 @@ void rms_norm(int64_t rows, int64_t n, float eps, ConstRows x, const float* w, R
   }
 }
 
-void add_rms_norm(int64_t rows, int64_t n, float eps, ConstRows h, ConstRows r, const float* w, Rows total, Rows y,
+void add_rms_norm(int64_t rows, int64_t n, float eps, ConstView h, ConstView r, const float* w, View total, View y,
                   float* rstd) {
   for (int64_t row = 0; row < rows; ++row) {
     float* sum = total.row(row);
@@ -61,13 +61,13 @@ void add_rms_norm(int64_t rows, int64_t n, float eps, ConstRows h, ConstRows r, 
   }
 }
 
-void rms_norm_apply(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, Rows y) {
+void rms_norm_apply(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, View y) {
   for (int64_t r = 0; r < rows; ++r) scale_row(n, rstd[r], x.row(r), w, y.row(r));
 }
 
 // With u = dy w: dx = rstd u - x rstd^3 mean(u x), dw = dy x rstd.
 template <bool kWeight, bool kWeightGrad>
-void rms_norm_grad_of(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, ConstRows dy, Rows dx,
+void rms_norm_grad_of(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, ConstView dy, View dx,
                       float* dw) {
   const D d;
   for (int64_t r = 0; r < rows; ++r) {
@@ -91,7 +91,7 @@ void rms_norm_grad_of(int64_t rows, int64_t n, ConstRows x, const float* rstd, c
   }
 }
 
-void rms_norm_grad(int64_t rows, int64_t n, ConstRows x, const float* rstd, const float* w, ConstRows dy, Rows dx,
+void rms_norm_grad(int64_t rows, int64_t n, ConstView x, const float* rstd, const float* w, ConstView dy, View dx,
                    float* dw) {
   if (w && dw) return rms_norm_grad_of<true, true>(rows, n, x, rstd, w, dy, dx, dw);
   if (w) return rms_norm_grad_of<true, false>(rows, n, x, rstd, w, dy, dx, dw);
@@ -104,7 +104,7 @@ HWY_INLINE Vec activate(Vec gate) {
 }
 
 template <GateActivation kActivation>
-void gated_norm_of(const GatedNorm& p, float eps, Rows y, float* rstd) {
+void gated_norm_of(const GatedNorm& p, float eps, View y, float* rstd) {
   const Vec one = hn::Set(D(), 1.0f);
   for (int64_t r = 0; r < p.rows; ++r) {
     for (int64_t head = 0; head < p.heads; ++head) {
@@ -172,7 +172,7 @@ void gated_norm_grad_of(const GatedNormGrad& p) {
   }
 }
 
-void gated_norm(const GatedNorm& p, float eps, Rows y, float* rstd) {
+void gated_norm(const GatedNorm& p, float eps, View y, float* rstd) {
   switch (p.activation) {
     case GateActivation::kNone:
       return gated_norm_of<GateActivation::kNone>(p, eps, y, rstd);

@@ -9,7 +9,7 @@
 namespace deltanet {
 namespace {
 
-constexpr int64_t kFewestRows = 512;                   // of a thread: with fewer, its products become slow
+constexpr int64_t kFewestTokens = 512;                 // of a thread: with fewer, its products become slow
 constexpr int64_t kMostForThreads = int64_t{1} << 28;  // floats that sharing out may take in addition: 1 GB
 
 int64_t parameters(const Layout& layout) { return layout.matrices_size() + layout.vectors_size(); }
@@ -17,10 +17,10 @@ int64_t parameters(const Layout& layout) { return layout.matrices_size() + layou
 }  // namespace
 
 // Depends on nothing that changes from run to run, such as free memory: a run must resume with the same sums.
-bool BatchModel::shares_out(const Layout& layout, int threads, int64_t sequences, int64_t rows) {
+bool BatchModel::shares_out(const Layout& layout, int threads, int64_t sequences, int64_t tokens) {
   const int64_t vocab = layout.head().out;
-  const int64_t logits = nn::VocabularyLoss::block_rows(vocab) * vocab;
-  return threads > 1 && sequences % threads == 0 && rows / threads >= kFewestRows &&
+  const int64_t logits = nn::VocabularyLoss::block_tokens(vocab) * vocab;
+  return threads > 1 && sequences % threads == 0 && tokens / threads >= kFewestTokens &&
          (threads - 1) * (parameters(layout) + logits) <= kMostForThreads;
 }
 

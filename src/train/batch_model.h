@@ -22,8 +22,8 @@ class BatchModel {
   BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length, Keep keep,
              bool whole = false);
 
-  // Whether the sequences of a batch of so many rows are shared out over the threads.
-  static bool shares_out(const Layout& layout, int threads, int64_t sequences, int64_t rows);
+  // Whether the sequences of a batch of so many tokens are shared out over the threads.
+  static bool shares_out(const Layout& layout, int threads, int64_t sequences, int64_t tokens);
   // Where: part i is the sequences [cuts[i], cuts[i+1]), whose bounds are nearest to even parts. Parts may be empty,
   // but not the first one.
   static std::vector<std::size_t> cuts(std::span<const int64_t> offsets, int64_t parts);

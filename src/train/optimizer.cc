@@ -65,18 +65,19 @@ struct Optimizer::Impl {
 LossSum Optimizer::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                                             std::span<const int64_t> offsets, bool recompute) {
   const int threads = model.threads > 0 ? model.threads : default_threads();
-  const auto rows = static_cast<int64_t>(ids.size()), sequences = static_cast<int64_t>(offsets.size()) - 1;
-  if (sequences < 1 || !BatchModel::shares_out(*model.layout, threads, sequences, rows)) {
+  const auto tokens = static_cast<int64_t>(ids.size()), sequences = static_cast<int64_t>(offsets.size()) - 1;
+  if (sequences < 1 || !BatchModel::shares_out(*model.layout, threads, sequences, tokens)) {
     return model.loss_and_gradients(ids, targets, offsets, recompute);
   }
   model.language_model.check_batch(ids, targets, offsets);  // before memory is taken for it
   const int64_t count = model.begin_gradients(targets);
   const Keep keep = recompute ? Keep::kRecompute : Keep::kAll;
   if (!shared || shared_keep != keep) {
-    shared = std::make_unique<BatchModel>(model.weights, threads, sequences, (rows + sequences - 1) / sequences, keep);
+    shared =
+        std::make_unique<BatchModel>(model.weights, threads, sequences, (tokens + sequences - 1) / sequences, keep);
     shared_keep = keep;
   }
-  const double sum = shared->loss_and_gradients(ids, targets, offsets, mean_of(count, rows), model.gradients());
+  const double sum = shared->loss_and_gradients(ids, targets, offsets, mean_of(count, tokens), model.gradients());
   return {sum, count};
 }
 

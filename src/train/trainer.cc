@@ -102,15 +102,15 @@ void Trainer::complete_plan() {
   }
   memory_.weights = weights_->bytes();
   if (model_) return;
-  // Activations grow with the rows in a line, of which two small plans give the slope, about.
-  constexpr int64_t kRows = 1024;
+  // Activations grow with the tokens in a line, of which two small plans give the slope, about.
+  constexpr int64_t kTokens = 1024;
   int64_t bytes[2];
   for (int i = 0; i < 2; ++i) {
-    bytes[i] = BatchModel(weights_, 1, 1, (i + 1) * kRows, keep_of(config_), /*whole=*/true).planned_bytes();
+    bytes[i] = BatchModel(weights_, 1, 1, (i + 1) * kTokens, keep_of(config_), /*whole=*/true).planned_bytes();
   }
-  const double rows = static_cast<double>(config_.sequences_per_pass()) * static_cast<double>(config_.sequence_length);
+  const auto tokens = static_cast<double>(config_.sequences_per_pass() * config_.sequence_length);
   memory_.activations = static_cast<int64_t>(static_cast<double>(bytes[0]) +
-                                             static_cast<double>(bytes[1] - bytes[0]) * (rows / kRows - 1));
+                                             static_cast<double>(bytes[1] - bytes[0]) * (tokens / kTokens - 1));
 }
 
 void Trainer::initialise() {

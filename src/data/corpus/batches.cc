@@ -45,9 +45,9 @@ int64_t BatchPlan::place(int64_t sample) const {
 Batch BatchPlan::samples(int64_t begin, int64_t end) const {
   check("begin of samples", begin, 0, end);
   Batch batch;
-  const auto rows = static_cast<std::size_t>((end - begin) * options_.sequence_length);
-  batch.ids.reserve(rows);
-  batch.targets.reserve(rows);
+  const auto count = static_cast<std::size_t>((end - begin) * options_.sequence_length);
+  batch.ids.reserve(count);
+  batch.targets.reserve(count);
   batch.offsets.push_back(0);
   std::vector<int32_t> tokens(static_cast<std::size_t>(options_.sequence_length) + 1);
   for (int64_t sample = begin; sample < end; ++sample) append(sample, batch, tokens);
@@ -62,9 +62,9 @@ void BatchPlan::append(int64_t sample, Batch& batch, std::vector<int32_t>& token
   if (options_.document_boundaries || options_.mask_boundaries) {
     // A document may also start with the token that is only predicted.
     for (const int64_t start : store_->document_starts(begin + 1, begin + T + 1)) {
-      const int64_t row = before + start - begin;
-      if (options_.mask_boundaries) batch.targets[static_cast<std::size_t>(row - 1)] = kNoTarget;
-      if (options_.document_boundaries && row < before + T) batch.offsets.push_back(row);
+      const int64_t at = before + start - begin;
+      if (options_.mask_boundaries) batch.targets[static_cast<std::size_t>(at - 1)] = kNoTarget;
+      if (options_.document_boundaries && at < before + T) batch.offsets.push_back(at);
     }
   }
   batch.offsets.push_back(before + T);

@@ -7,7 +7,7 @@
 
 namespace deltanet::data {
 
-// A corpus as one row of tokens, documents one after the other, for reading at any place. Any number of threads at
+// A corpus as one sequence of tokens, documents one after the other, for reading at any place. Any number of threads at
 // once.
 class TokenStore {
  public:

@@ -46,9 +46,9 @@ void make_tasks(const Attention& in, const AttentionSizes& sizes, int threads, s
   });
 }
 
-void store_lse(const Attention& in, const AttentionSizes& sizes, int64_t row, int64_t head, float maximum, float sum,
+void store_lse(const Attention& in, const AttentionSizes& sizes, int64_t token, int64_t head, float maximum, float sum,
                const Outputs& out) {
-  if (out.lse) out.lse[row * in.query_heads + head] = kLn2 * (sizes.scale2 * maximum) + std::log(sum);
+  if (out.lse) out.lse[token * in.query_heads + head] = kLn2 * (sizes.scale2 * maximum) + std::log(sum);
 }
 
 // ---- blocks
@@ -70,7 +70,7 @@ HeadBlock start_head(const Attention& in, const AttentionSizes& sizes, const Que
   made.head = head;
   made.queries = queries;
   made.q = arena.take(sizes.Dp * kScoreStride);
-  pack_rows(in.q + queries.row * in.ldq + head * sizes.D, in.ldq, queries.count, sizes.D, rows);
+  pack_rows(in.q + queries.token * in.ldq + head * sizes.D, in.ldq, queries.count, sizes.D, rows);
   simd::kernels().transpose(queries.columns(), sizes.Dp, rows, sizes.Dp, made.q, kScoreStride);
   made.o = arena.take_zeros(sizes.Dp * kScoreStride);
   made.maximum = arena.take(kQueryBlock);
@@ -114,10 +114,10 @@ void finish_head(const Attention& in, const AttentionSizes& sizes, const HeadBlo
                  const Outputs& out) {
   simd::kernels().transpose(sizes.Dp, block.queries.columns(), block.o, kScoreStride, rows, sizes.Dp);
   for (int64_t i = 0; i < block.queries.count; ++i) {
-    const int64_t row = block.queries.row + i;
-    float* o = out.o + row * out.ldo + block.head * sizes.D;
+    const int64_t token = block.queries.token + i;
+    float* o = out.o + token * out.ldo + block.head * sizes.D;
     unpack_rows(rows + i * sizes.Dp, 1, sizes.D, 1.0f / block.sum[i], o, out.ldo);
-    store_lse(in, sizes, row, block.head, block.maximum[i], block.sum[i], out);
+    store_lse(in, sizes, token, block.head, block.maximum[i], block.sum[i], out);
   }
 }
 
@@ -146,13 +146,13 @@ void run_blocks(const Attention& in, const AttentionSizes& sizes, const Task& ta
 void run_token(const Attention& in, const AttentionSizes& sizes, const Task& task, const Outputs& out) {
   const TaskArena task_arena;
   Arena& arena = task_arena.get();
-  const int64_t group = sizes.group, Dp = sizes.Dp, row = task.queries.row;
+  const int64_t group = sizes.group, Dp = sizes.Dp, token = task.queries.token;
   simd::DecodeBlock block{};
   block.heads = group;
   block.n = Dp;
   block.scale2 = sizes.scale2;
   float* q = arena.take(simd::padded(group) * Dp);
-  pack_rows(in.q + row * in.ldq + task.key_head * group * sizes.D, sizes.D, group, sizes.D, q);
+  pack_rows(in.q + token * in.ldq + task.key_head * group * sizes.D, sizes.D, group, sizes.D, q);
   block.q = q;
   block.scores = arena.take(group * kKeyBlock);
   block.maximum = arena.take(group);
@@ -181,8 +181,8 @@ void run_token(const Attention& in, const AttentionSizes& sizes, const Task& tas
 
   for (int64_t h = 0; h < group; ++h) {
     const int64_t head = task.key_head * group + h;
-    unpack_rows(block.o + h * Dp, 1, sizes.D, 1.0f / block.sum[h], out.o + row * out.ldo + head * sizes.D, out.ldo);
-    store_lse(in, sizes, row, head, block.maximum[h], block.sum[h], out);
+    unpack_rows(block.o + h * Dp, 1, sizes.D, 1.0f / block.sum[h], out.o + token * out.ldo + head * sizes.D, out.ldo);
+    store_lse(in, sizes, token, head, block.maximum[h], block.sum[h], out);
   }
 }
 

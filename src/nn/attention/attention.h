@@ -7,13 +7,13 @@
 
 namespace deltanet::nn {
 
-// Causal softmax attention over packed sequences, q and o [rows, HQ, D], k and v [rows, HK, D], lse [rows, HQ]:
+// Causal softmax attention over packed sequences, q and o [T, HQ, D], k and v [T, HK, D], lse [T, HQ]:
 //   o_i = sum_j p_ij v_j,   p_ij = exp(D^-1/2 q_i.k_j - lse_i),   j <= i, and i - window < j with a window.
-// HQ is a multiple of HK; HQ/HK query heads in a row share one key head. RoPE is the caller's (rope.h).
+// HQ is a multiple of HK; HQ/HK neighbouring query heads share one key head. RoPE is the caller's (rope.h).
 struct Attention {
   int64_t query_heads = 0, key_heads = 0, head_dim = 0;
   int64_t window = 0;                // 0: all earlier tokens
-  std::span<const int64_t> offsets;  // [N+1]: sequence n is the rows [offsets[n], offsets[n+1])
+  std::span<const int64_t> offsets;  // [N+1]: sequence n is the tokens [offsets[n], offsets[n+1])
   // Rows of heads * head_dim floats with any distance: slices of one projection will do.
   const float* q = nullptr;
   int64_t ldq = 0;
@@ -25,8 +25,9 @@ struct Attention {
   const KvCache* past = nullptr;
 };
 
-// Sets o, and lse unless null. A row's bits depend on the rows it sees only: not on later tokens (of finite values),
-// other sequences or the number of threads. One token after a past runs as one pass over the cache, more run in blocks.
+// Sets o, and lse unless null. A token's bits depend on the tokens it sees only: not on later tokens (of finite
+// values), other sequences or the number of threads. One token after a past runs as one pass over the cache, more run
+// in blocks.
 void attention_forward(const Attention& in, float* o, int64_t ldo, float* lse, int threads);
 
 struct AttentionGrads {

@@ -41,19 +41,19 @@ HeadBlock take_head(const AttentionSizes& sizes, Arena& arena) {
 void start_head(const Attention& in, const AttentionSizes& sizes, const AttentionGrads& grads,
                 const QueryBlock& queries, int64_t head, HeadBlock& block) {
   const simd::Kernels& kernels = simd::kernels();
-  const int64_t row = queries.row, column = head * sizes.D, n = queries.columns(), Dp = sizes.Dp;
+  const int64_t token = queries.token, column = head * sizes.D, n = queries.columns(), Dp = sizes.Dp;
   block.head = head;
   block.queries = queries;
   float* o = block.dq;  // until dQ is summed there
-  pack_rows(grads.o + row * grads.ldo + column, grads.ldo, queries.count, sizes.D, o);
-  pack_rows(grads.d_o + row * grads.lddo + column, grads.lddo, queries.count, sizes.D, block.d_o);
-  pack_rows(in.q + row * in.ldq + column, in.ldq, queries.count, sizes.D, block.q);
+  pack_rows(grads.o + token * grads.ldo + column, grads.ldo, queries.count, sizes.D, o);
+  pack_rows(grads.d_o + token * grads.lddo + column, grads.lddo, queries.count, sizes.D, block.d_o);
+  pack_rows(in.q + token * in.ldq + column, in.ldq, queries.count, sizes.D, block.q);
   kernels.dot_rows(n, Dp, o, Dp, block.d_o, Dp, block.delta);
   kernels.transpose(n, Dp, block.d_o, Dp, block.d_o_t, kScoreStride);
   kernels.transpose(n, Dp, block.q, Dp, block.q_t, kScoreStride);
   std::fill_n(block.lse2, n, 0.0f);
   for (int64_t i = 0; i < queries.count; ++i) {
-    block.lse2[i] = kLog2e * grads.lse[(row + i) * in.query_heads + head];
+    block.lse2[i] = kLog2e * grads.lse[(token + i) * in.query_heads + head];
   }
   std::fill_n(block.dq, n * Dp, 0.0f);
 }
@@ -136,32 +136,32 @@ void run_head(const Attention& in, const AttentionSizes& sizes, const AttentionG
     }
     for (const HeadBlock& block : used) {
       unpack_rows(block.dq, block.queries.count, sizes.D, sizes.scale,
-                  grads.dq + block.queries.row * grads.lddq + block.head * sizes.D, grads.lddq);
+                  grads.dq + block.queries.token * grads.lddq + block.head * sizes.D, grads.lddq);
     }
   }
   const int64_t column = task.key_head * sizes.D;
-  unpack_rows(dk, task.length, sizes.D, sizes.scale, grads.dk + all.row * grads.lddk + column, grads.lddk);
-  unpack_rows(dv, task.length, sizes.D, 1.0f, grads.dv + all.row * grads.lddv + column, grads.lddv);
+  unpack_rows(dk, task.length, sizes.D, sizes.scale, grads.dk + all.token * grads.lddk + column, grads.lddk);
+  unpack_rows(dv, task.length, sizes.D, 1.0f, grads.dv + all.token * grads.lddv + column, grads.lddv);
 }
 
 void check_grads(const Attention& in, const AttentionGrads& grads) {
   const std::string where = "[attention_backward] ";
   if (in.past) throw Error(where + "past: given; expected none, gradients do not reach the cache");
-  struct Rows {
+  struct Given {
     const char* name;
     const float* data;
     int64_t ld, heads;
   };
-  for (const Rows& rows : {Rows{"o", grads.o, grads.ldo, in.query_heads},
-                           {"d_o", grads.d_o, grads.lddo, in.query_heads},
-                           {"lse", grads.lse, in.query_heads * in.head_dim, in.query_heads},
-                           {"dq", grads.dq, grads.lddq, in.query_heads},
-                           {"dk", grads.dk, grads.lddk, in.key_heads},
-                           {"dv", grads.dv, grads.lddv, in.key_heads}}) {
-    if (in.offsets.back() > 0 && !rows.data) throw Error(where + rows.name + ": not given; expected all arrays");
-    if (rows.ld < rows.heads * in.head_dim)
-      throw Error(where + rows.name + ": has rows " + std::to_string(rows.ld) + " apart; expected at least " +
-                  std::to_string(rows.heads * in.head_dim));
+  for (const Given& given : {Given{"o", grads.o, grads.ldo, in.query_heads},
+                             {"d_o", grads.d_o, grads.lddo, in.query_heads},
+                             {"lse", grads.lse, in.query_heads * in.head_dim, in.query_heads},
+                             {"dq", grads.dq, grads.lddq, in.query_heads},
+                             {"dk", grads.dk, grads.lddk, in.key_heads},
+                             {"dv", grads.dv, grads.lddv, in.key_heads}}) {
+    if (in.offsets.back() > 0 && !given.data) throw Error(where + given.name + ": not given; expected all arrays");
+    if (given.ld < given.heads * in.head_dim)
+      throw Error(where + given.name + ": has rows " + std::to_string(given.ld) + " apart; expected at least " +
+                  std::to_string(given.heads * in.head_dim));
   }
 }
 

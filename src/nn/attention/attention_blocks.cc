@@ -68,11 +68,11 @@ AttentionSizes::AttentionSizes(const Attention& in)
       scale2(scale * kLog2e) {}
 
 QueryBlock first_part(const QueryBlock& queries, int64_t size) {
-  return {queries.first, std::min(queries.count, size - queries.first % size), queries.row};
+  return {queries.first, std::min(queries.count, size - queries.first % size), queries.token};
 }
 
 QueryBlock after(const QueryBlock& queries, const QueryBlock& part) {
-  return {queries.first + part.count, queries.count - part.count, queries.row + part.count};
+  return {queries.first + part.count, queries.count - part.count, queries.token + part.count};
 }
 
 std::vector<QueryBlock> split(QueryBlock queries, int64_t size) {
@@ -137,9 +137,9 @@ void KeySource::pack(const KeyBlock& keys, float* k, float* v) const {
     at += rows;
   }
   if (at < keys.count) {
-    const int64_t row = in.offsets[static_cast<std::size_t>(sequence)] + keys.first + at - past();
-    copy_rows(in.k + row * in.ldk + head * D, in.ldk, keys.count - at, D, k + at * Dp);
-    copy_rows(in.v + row * in.ldv + head * D, in.ldv, keys.count - at, D, v + at * Dp);
+    const int64_t token = in.offsets[static_cast<std::size_t>(sequence)] + keys.first + at - past();
+    copy_rows(in.k + token * in.ldk + head * D, in.ldk, keys.count - at, D, k + at * Dp);
+    copy_rows(in.v + token * in.ldv + head * D, in.ldv, keys.count - at, D, v + at * Dp);
   }
   zero_rows(keys.count, simd::padded(keys.count));
 }

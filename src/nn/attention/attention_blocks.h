@@ -36,9 +36,10 @@ struct AttentionSizes {
   float scale, scale2;
 };
 
-// Queries [first, first + count) of one sequence, counted from its first token ever. `row` is the row of the first.
+// Queries [first, first + count) of one sequence, counted from its first token ever. `token` is where the first is
+// among those of the call.
 struct QueryBlock {
-  int64_t first, count, row;
+  int64_t first, count, token;
   int64_t columns() const { return simd::padded(count); }
   int64_t last() const { return first + count - 1; }
 };
@@ -67,7 +68,7 @@ simd::ScoreBlock score_block(const AttentionSizes& sizes, const QueryBlock& quer
 void pack_rows(const float* x, int64_t ldx, int64_t rows, int64_t D, float* y);
 void unpack_rows(const float* x, int64_t rows, int64_t D, float factor, float* y, int64_t ldy);
 
-// Keys and values of one head of one sequence: from the cache, then from the rows of this call.
+// Keys and values of one head of one sequence: from the cache, then from the tokens of this call.
 struct KeySource {
   const Attention& in;
   int64_t sequence, head;

@@ -23,7 +23,7 @@ struct KvCache {
   KvCache() = default;
   KvCache(int64_t sequence_count, int64_t heads, int64_t dim, int64_t kept_window);
 
-  // Adds the rows [offsets[n], offsets[n+1]) of k and v [rows, key_heads, head_dim] to each sequence n.
+  // Adds the tokens [offsets[n], offsets[n+1]) of k and v [T, key_heads, head_dim] to each sequence n.
   void append(std::span<const int64_t> offsets, const float* k, int64_t ldk, const float* v, int64_t ldv);
 
   // Forgets the tokens of one sequence, so that another can take its place.

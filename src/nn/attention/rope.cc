@@ -16,11 +16,11 @@ namespace {
 constexpr int64_t kSmallestPlan = 256;  // positions
 // Later positions are computed each time: a table for a sequence without end would grow without end.
 constexpr int64_t kLargestPlan = 1 << 15;
-constexpr int64_t kRowsPerTask = 64;
+constexpr int64_t kTokensPerTask = 64;
 
-// Consecutive rows of one sequence.
+// Consecutive tokens of one sequence.
 struct Piece {
-  int64_t row, rows, position;
+  int64_t token, count, position;
 };
 
 }  // namespace
@@ -67,27 +67,27 @@ void Rope::rotate(std::span<const int64_t> offsets, std::span<const int64_t> sta
   for (std::size_t n = 0; n < sequences; ++n) {
     const int64_t start = starts.empty() ? 0 : starts[n];
     if (start < 0) throw Error("[rope] starts: given " + std::to_string(start) + "; expected a position from 0");
-    for (int64_t row = offsets[n]; row < offsets[n + 1]; row += kRowsPerTask) {
-      pieces.push_back({row, std::min(kRowsPerTask, offsets[n + 1] - row), start + row - offsets[n]});
-      length = std::max(length, pieces.back().position + pieces.back().rows);
+    for (int64_t token = offsets[n]; token < offsets[n + 1]; token += kTokensPerTask) {
+      pieces.push_back({token, std::min(kTokensPerTask, offsets[n + 1] - token), start + token - offsets[n]});
+      length = std::max(length, pieces.back().position + pieces.back().count);
     }
   }
   plan(length);
   parallel_for(threads, static_cast<int64_t>(pieces.size()), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    simd::Rotation call{.rows = piece.rows,
+    simd::Rotation call{.rows = piece.count,
                         .heads = heads,
                         .half = half_,
-                        .x = x + piece.row * ldx,
+                        .x = x + piece.token * ldx,
                         .ldx = ldx,
                         .cosine = cosine_.data() + piece.position * half_,
                         .sine = sine_.data() + piece.position * half_,
                         .inverse = inverse};
     const TaskArena arena;
-    if (piece.position + piece.rows > planned_) {
-      float* cosine = arena.get().take(piece.rows * half_);
-      float* sine = arena.get().take(piece.rows * half_);
-      fill(piece.position, piece.rows, cosine, sine);
+    if (piece.position + piece.count > planned_) {
+      float* cosine = arena.get().take(piece.count * half_);
+      float* sine = arena.get().take(piece.count * half_);
+      fill(piece.position, piece.count, cosine, sine);
       call.cosine = cosine;
       call.sine = sine;
     }

@@ -6,13 +6,13 @@
 
 namespace deltanet::nn {
 
-// Rotary position embedding, x [rows, heads, D]: for i < D/2, the pair (x_i, x_{D/2+i}) of the token at position p is
+// Rotary position embedding, x [T, heads, D]: for i < D/2, the pair (x_i, x_{D/2+i}) of the token at position p is
 // rotated by the angle p theta^{-2i/D}. Llama's and flash-linear-attention's pairing of the two halves.
 class Rope {
  public:
   Rope(int64_t head_dim, double theta);
 
-  // In place on rows of heads * head_dim floats, ldx apart. Sequence n is the rows [offsets[n], offsets[n+1]); its
+  // In place on rows of heads * head_dim floats, ldx apart. Sequence n is the tokens [offsets[n], offsets[n+1]); its
   // first token stands at starts[n], or at 0 if starts is empty. Not to be called by two threads at once: tables grow.
   void forward(std::span<const int64_t> offsets, std::span<const int64_t> starts, int64_t heads, float* x, int64_t ldx,
                int threads);

@@ -1,4 +1,4 @@
-#include "nn/rows.h"
+#include "nn/views.h"
 
 namespace deltanet::nn {
 

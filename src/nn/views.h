@@ -7,15 +7,15 @@
 #include "base/parallel.h"
 #include "simd/layers.h"
 
-// What the layers share. Activations are matrices [rows, n], one row per token, given as Rows or ConstRows: slices of
+// What the layers share. Activations are matrices [rows, n], one row per token, given as View or ConstView: slices of
 // wider matrices. Layers come in pairs: *_forward, and *_backward that sets or adds to gradients as its comment says.
 // A result may be the same matrix as an input only where a comment says so. `threads` as in parallel_for; the bits of a
 // result do not depend on it. Sizes are checked by the callers.
 
 namespace deltanet::nn {
 
-using simd::ConstRows;
-using simd::Rows;
+using simd::ConstView;
+using simd::View;
 
 // Row distance of the float32 matrices that are factors and results of the large products: rows that are a large power
 // of two apart would share few cache sets. An odd number of cache lines spreads them over all.

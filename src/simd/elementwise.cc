@@ -1,6 +1,6 @@
 // Elementwise and row-wise kernels.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "simd/rows.cc"
+#define HWY_TARGET_INCLUDE "simd/elementwise.cc"
 #include "hwy/foreach_target.h"
 
 #include <cmath>
