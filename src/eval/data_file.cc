@@ -1,5 +1,11 @@
 #include "eval/data_file.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/hash.h"
 #include "deltanet/error.h"
 
 namespace deltanet::eval {
@@ -22,7 +28,15 @@ std::filesystem::path find_data_file(const Task& task, const std::string& folder
 }
 
 nlohmann::ordered_json about_file(const std::filesystem::path& file) {
-  return {{"file", file.filename().string()}, {"bytes", std::filesystem::file_size(file)}};
+  const FileReader input(file);
+  std::vector<char> piece(std::size_t{1} << 20);
+  uint64_t hash = kEmptyHash;
+  for (int64_t begin = 0; begin < input.size(); begin += static_cast<int64_t>(piece.size())) {
+    const int64_t bytes = std::min(static_cast<int64_t>(piece.size()), input.size() - begin);
+    input.read(begin, bytes, piece.data());
+    hash = hash_bytes(piece.data(), static_cast<std::size_t>(bytes), hash);
+  }
+  return {{"file", file.filename().string()}, {"bytes", input.size()}, {"checksum", fmt::format("{:016x}", hash)}};
 }
 
 }  // namespace deltanet::eval

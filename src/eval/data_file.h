@@ -14,7 +14,7 @@ std::filesystem::path find_data_file(const Task& task, const std::string& folder
                                      const std::vector<std::string_view>& endings = {".jsonl", ".jsonl.gz",
                                                                                      ".jsonl.zst"});
 
-// What a result says about a file: its name and size.
+// What a result says about a file: its name, size and checksum (FNV-1a of its bytes as they are on disk).
 nlohmann::ordered_json about_file(const std::filesystem::path& file);
 
 }  // namespace deltanet::eval

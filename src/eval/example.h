@@ -34,8 +34,11 @@ struct Document {
   int64_t words = 0, bytes = 0;  // by which the sum is divided
 };
 
-// Does the text that the model says greedily contain one of the answers, ignoring case? It ends at a stop string, at an
-// end token, after max_tokens, or as soon as it contains an answer. Metric: contains.
+// Does the text that the model says greedily contain one of the answers (contains_answer of score.h)? It ends at a stop
+// string, at an end token, after max_tokens, or as soon as it contains an answer. Metric: contains.
+//
+// Prompts whose tokens begin alike are read once up to where they part, whatever the order of the examples: a haystack
+// that many prompts share costs what its part behind the first needle costs, without anything to be said here.
 struct Question {
   std::string prompt;
   std::vector<std::string> answers;
@@ -54,7 +57,8 @@ enum class Kind { kChoice, kCloze, kDocument, kQuestion, kLabelled };  // in the
 
 struct Example {
   std::variant<Choice, Cloze, Document, Question, Labelled> ask;
-  // Numbers that results are broken down by: "length", "depth", "pairs". They are kept with the result of the example.
+  // Numbers that results are broken down by (Task::breakdowns): "length", "depth", "pairs"; or that are only worth
+  // keeping with the result of the example and in --dump, such as "tokens" of the prompt.
   std::map<std::string, double> tags = {};
 
   Kind kind() const { return static_cast<Kind>(ask.index()); }

@@ -40,7 +40,8 @@ LoadedTask wikitext(const Task& task, const TaskOptions& options, const TaskMode
   }
   constexpr int64_t kLargest = int64_t{1} << 30;
   const std::string text = read_file(file, kLargest);
-  if (!data::is_valid_utf8(text)) throw Error("[eval] " + file.string() + ": given invalid UTF-8; expected valid UTF-8");
+  if (!data::is_valid_utf8(text))
+    throw Error("[eval] " + file.string() + ": given invalid UTF-8; expected valid UTF-8");
   for (const std::string& page : wikitext_pages(text)) {
     if (!add(page)) break;
   }

@@ -17,10 +17,10 @@ class Record {
       : json_(std::move(json)), file_(file), line_(line) {}
 
   // "choices.text" is the field "text" of the field "choices".
-  const std::string& text(std::string_view field) const;                           // may be empty
-  const std::string& words(std::string_view field) const;                          // not blank
-  std::vector<std::string> texts(std::string_view field) const;                    // one or more, none of them blank
-  int64_t integer(std::string_view field, int64_t low, int64_t high) const;        // also as a text, "3"
+  const std::string& text(std::string_view field) const;                     // may be empty
+  const std::string& words(std::string_view field) const;                    // not blank
+  std::vector<std::string> texts(std::string_view field) const;              // one or more, none of them blank
+  int64_t integer(std::string_view field, int64_t low, int64_t high) const;  // also as a text, "3"
 
   int64_t line() const { return line_; }
   [[noreturn]] void refuse(std::string_view field, const std::string& given, const std::string& expected) const;

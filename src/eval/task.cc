@@ -48,9 +48,6 @@ const Task& find_task(std::string_view name) {
 
 LoadedTask load_task(const Task& task, const TaskOptions& options, const TaskModel& model) {
   LoadedTask loaded = task.load ? task.load(task, options, model) : from_file(task, options);
-  if (options.limit > 0 && static_cast<int64_t>(loaded.examples.size()) > options.limit) {
-    loaded.examples.resize(static_cast<std::size_t>(options.limit));
-  }
   if (loaded.examples.empty()) throw Error("[eval] " + std::string(task.name) + ": there are no examples");
   return loaded;
 }

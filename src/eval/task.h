@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -18,39 +19,49 @@ namespace deltanet::eval {
 
 // What the user says about tasks. Each task reads what concerns it.
 struct TaskOptions {
-  std::string data;    // folder of the files
-  int64_t limit = 0;   // only the first examples; 0: all. Applied by load_task to what `load` returns
-  std::string text;    // of the task "text": a file
-  int64_t max_length = 2048;  // tokens of context and continuation, and of a window of a document
+  std::string data;   // folder of the files
+  int64_t limit = 0;  // only the first examples of a file, or of each length of a generated task; 0: all
+  std::string text;   // of the task "text": a file
 
   // Of generated tasks.
-  int64_t samples = 500;              // for each length
+  int64_t samples = 500;  // for each length, unless the limit is less
   uint64_t seed = 0;
-  std::vector<int64_t> lengths = {};  // empty: those of the task
-  std::vector<int64_t> pairs = {};
-  std::string haystack;               // a text file
+  std::vector<int64_t> lengths = {};  // tokens of prompt and answer; empty: those of the task
+  std::vector<int64_t> pairs = {};    // numbers of pairs of MQAR; empty: those of the task
+  std::string haystack;               // a text file; empty: none was given
   std::string fit = "exact";          // or "harness"
+
+  int64_t samples_of_each_length() const { return limit > 0 ? std::min(limit, samples) : samples; }
 };
 
 // What a task may depend on besides the options.
 struct TaskModel {
-  const Tokenizer* tokenizer = nullptr;  // null: the model reads ids, not text
+  const Tokenizer* tokenizer = nullptr;  // null: the model reads ids, not text; only tasks of Kind::kLabelled work
   int64_t vocab_size = 0;
+  bool add_special = true;
+
+  // A prompt as the model will read it, with the tokens that the tokenizer puts around a text (BOS). What counts the
+  // tokens of a prompt counts these.
+  std::vector<int32_t> encode(std::string_view text) const { return tokenizer->encode(text, add_special); }
 };
 
 struct LoadedTask {
   std::vector<Example> examples;
-  // What the examples are made from, for the result: files and their checksums, seed, haystack, lengths reached, ...
+  // What the examples are made from: files with their sizes and checksums (about_file), seed, haystack, lengths
+  // reached, ... It goes into the result, and a stopped evaluation goes on only where it is the same: nothing that
+  // changes from run to run belongs here.
   nlohmann::ordered_json about = nlohmann::ordered_json::object();
+  // Lines for people, printed with the results and kept with them: which haystack was used, real token counts, ...
+  std::vector<std::string> notes = {};
 };
 
 // Results by the values of some tags: {"length"} or {"length", "depth"}. Every combination that occurs is a cell.
 using Breakdown = std::vector<std::string_view>;
 
 struct Task {
-  std::string_view name;     // as --tasks takes it
-  std::string_view title;    // in the head of a table: "ARC_e"
-  std::string_view group;    // tasks that share a table and an average: "commonsense", "retrieval", "s_niah", ...
+  std::string_view name;   // as --tasks takes it
+  std::string_view title;  // in the head of a table: "ARC_e"
+  std::string_view group;  // tasks that share a table and an average: "commonsense", "retrieval", "s_niah", ...
   Kind kind;
   std::string_view metric;   // the one of the paper; results hold all metrics of the kind
   std::string_view summary;  // for the list of tasks
@@ -61,8 +72,12 @@ struct Task {
   std::string_view source = {};              // where people get it
   Example (*make)(const Record& record) = nullptr;
 
-  // Or from elsewhere.
+  // Or from elsewhere. The same arguments give the same examples, and `load` itself heeds options.limit. A missing or
+  // bad option is an Error that names it as the command does (--haystack).
   LoadedTask (*load)(const Task& task, const TaskOptions& options, const TaskModel& model) = nullptr;
+
+  // In the result; every example has all of these tags. The cells of the first one, if it has one tag, are the columns
+  // of the task in its table: {{"length"}, {"length", "depth"}} gives a column for each length.
   std::vector<Breakdown> breakdowns = {};
 };
 

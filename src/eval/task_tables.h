@@ -4,7 +4,7 @@
 
 #include "eval/task.h"
 
-// The parts of the table of tasks, one for each file of tasks; task.cc joins them.
+// The parts of the table of tasks, one for each file of tasks; all_tasks() in task.cc joins them.
 
 namespace deltanet::eval {
 

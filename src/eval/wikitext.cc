@@ -57,17 +57,12 @@ std::vector<std::string> wikitext_pages(std::string_view raw) {
 
 std::string detokenized_wikitext(std::string_view page) {
   using Rule = std::pair<std::string_view, std::string_view>;
-  constexpr std::array kPunctuation = {Rule{"s '", "s'"},   Rule{" @-@ ", "-"}, Rule{" @,@ ", ","}, Rule{" @.@ ", "."},
-                                       Rule{" : ", ": "},   Rule{" ; ", "; "},  Rule{" . ", ". "},  Rule{" ! ", "! "},
-                                       Rule{" ? ", "? "},   Rule{" , ", ", "}};
-  constexpr std::array kRest = {Rule{"= = = =", "===="},
-                                Rule{"= = =", "==="},
-                                Rule{"= =", "=="},
-                                Rule{" \xC2\xB0 ", "\xC2\xB0"},
-                                Rule{" \n", "\n"},
-                                Rule{"\n ", "\n"},
-                                Rule{" N ", " 1 "},
-                                Rule{" 's", "'s"}};
+  constexpr std::array kPunctuation = {Rule{"s '", "s'"}, Rule{" @-@ ", "-"}, Rule{" @,@ ", ","}, Rule{" @.@ ", "."},
+                                       Rule{" : ", ": "}, Rule{" ; ", "; "},  Rule{" . ", ". "},  Rule{" ! ", "! "},
+                                       Rule{" ? ", "? "}, Rule{" , ", ", "}};
+  constexpr std::array kRest = {
+      Rule{"= = = =", "===="}, Rule{"= = =", "==="}, Rule{"= =", "=="},  Rule{" \xC2\xB0 ", "\xC2\xB0"},
+      Rule{" \n", "\n"},       Rule{"\n ", "\n"},    Rule{" N ", " 1 "}, Rule{" 's", "'s"}};
   std::string text(page);
   for (const auto& [from, to] : kPunctuation) text = replace_all(text, from, to);
   for (const auto& [open, close] : {std::pair{'(', ')'}, {'[', ']'}, {'{', '}'}, {'"', '"'}, {'\'', '\''}}) {
