@@ -27,7 +27,7 @@ const std::map<std::string, int> kLayers = {
 
 // The same inside a room that has folders; "" is the files beside them.
 const std::map<std::string, std::map<std::string, int>> kFolders = {
-    {"data", {{"unicode", 0}, {"regex", 1}, {"tokenizer", 2}, {"corpus", 3}}},
+    {"data", {{"unicode", 0}, {"synthetic", 0}, {"regex", 1}, {"tokenizer", 2}, {"corpus", 3}}},
     {"nn", {{"matmul", 0}, {"", 1}, {"attention", 2}}},
     {"model", {{"checkpoint", 0}, {"config", 0}, {"", 1}, {"generation", 2}}},
     {"train", {{"", 0}, {"run", 1}}},
@@ -150,8 +150,8 @@ TEST(Includes, ViolationsAreSeen) {
       {"src/data/corpus.cc", "#include \"recurrence/core.h\""},
       {"src/recurrence/core.cc", "  #  include \"model/config.h\""},
       {"src/train/trainer.cc", "#include \"eval/task.h\""},
-      {"src/eval/task.cc", "#include \"experiments/mqar.h\""},
-      {"src/train/trainer.cc", "#include \"experiments/mqar.h\""},
+      {"src/eval/task.cc", "#include \"experiments/mqar_run.h\""},
+      {"src/train/trainer.cc", "#include \"experiments/mqar_run.h\""},
       {"src/bench/model.cc", "#include \"cli/terminal.h\""},
       {"src/data/tokenizer/bpe.cc", "#include \"data/corpus/shards.h\""},
       {"src/data/tokenizer/bpe.cc", "#include \"data/elsewhere/shards.h\""},

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "experiments/mqar.h"
+#include "data/synthetic/mqar.h"
 #include "nn/cross_entropy.h"
 #include "temporary_directory.h"
 

@@ -48,9 +48,11 @@ struct Question {
 };
 
 // Is the most probable token the target, at each position whose target is not -100? targets[i] belongs to the logits
-// after ids[i]. Metric: acc, the mean over examples of the share of labels.
+// after ids[i]. Metrics: acc, the mean over examples of the share of labels, and score, what of it is more than chance:
+// (acc - chance) / (1 - chance).
 struct Labelled {
   std::vector<int32_t> ids, targets;
+  double chance = 0;  // share of labels that guessing gets right
 };
 
 enum class Kind { kChoice, kCloze, kDocument, kQuestion, kLabelled };  // in the order of the variant

@@ -18,7 +18,7 @@ constexpr std::array kDocument = {Metric{"word_perplexity", "log_likelihood", "w
                                   Metric{"bits_per_byte", "log_likelihood", "bytes", Aggregate::kBits},
                                   Metric{"token_perplexity", "log_likelihood", "tokens", Aggregate::kPerplexity}};
 constexpr std::array kQuestion = {Metric{"contains", "contains", ""}};
-constexpr std::array kLabelled = {kAcc};
+constexpr std::array kLabelled = {kAcc, Metric{"score", "score", ""}};
 
 }  // namespace
 

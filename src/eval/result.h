@@ -15,7 +15,7 @@
 namespace deltanet::eval {
 
 struct ExampleResult {
-  // By name: acc, acc_norm, contains (0 or 1, or a share), log_likelihood, words, bytes, tokens.
+  // By name: acc, acc_norm, contains (0 or 1, or a share), score, log_likelihood, words, bytes, tokens.
   std::map<std::string, double> scores;
   std::map<std::string, double> tags;  // of the example
   // What was said: "log_likelihoods" and "greedy" of the options, or the "prediction".

@@ -28,6 +28,7 @@ struct TaskOptions {
   uint64_t seed = 0;
   std::vector<int64_t> lengths = {};  // tokens of prompt and answer; empty: those of the task
   std::vector<int64_t> pairs = {};    // numbers of pairs of MQAR; empty: those of the task
+  std::string filler = "random";      // of MQAR, where nothing is asked; or "zeros"
   std::string haystack;               // a text file; empty: none was given
   std::string fit = "exact";          // or "harness"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/mqar.h"
+#include "data/synthetic/mqar.h"
 #include "model/config/config.h"
 
 namespace deltanet {

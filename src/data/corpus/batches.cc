@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "data/corpus/permutation.h"
+#include "data/synthetic/labelled.h"
 #include "deltanet/error.h"
 
 namespace deltanet::data {
 namespace {
 
-constexpr int32_t kNoTarget = -100;
 constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
 
 void check(const char* name, int64_t given, int64_t lowest, int64_t highest) {

@@ -1,4 +1,4 @@
-#include "experiments/mqar.h"
+#include "data/synthetic/mqar.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,17 +7,13 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "data/synthetic/labelled.h"
 #include "deltanet/error.h"
-#include "nn/cross_entropy.h"
 
 namespace deltanet {
 namespace {
 
 int64_t query_places(const MqarTask& task) { return (task.length - 2 * task.pairs) / 2; }
-
-int64_t uniform_below(int64_t bound, Rng& rng) {
-  return static_cast<int64_t>(rng.uniform() * static_cast<double>(bound));
-}
 
 // `count` different numbers of [begin, end), in random order.
 std::vector<int32_t> draw_distinct(int64_t count, int64_t begin, int64_t end, Rng& rng) {
@@ -90,7 +86,7 @@ void MqarData::read(int64_t first, int64_t count, MqarBatch& batch) const {
   }
   const int64_t L = part->task.length;
   batch.ids.resize(count * L);
-  batch.targets.assign(count * L, nn::kIgnoredLabel);
+  batch.targets.assign(count * L, kNoTarget);
   batch.offsets.resize(count + 1);
   for (int64_t i = 0; i < count; ++i) {
     make(first + i, part->task, std::span(batch.ids).subspan(i * L, L), std::span(batch.targets).subspan(i * L, L));
