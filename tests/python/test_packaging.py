@@ -27,7 +27,8 @@ def test_sdist_holds_what_the_wheel_is_built_from_and_no_more(tmp_path, monkeypa
         assert tracked_files(folder) <= names
     assert {name.parts[0] for name in names} == {
         *("cmake", "configs", "include", "src", "python"),
-        *("CHANGELOG.md", "CMakeLists.txt", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"),
+        *("CHANGELOG.md", "CITATION.cff", "CMakeLists.txt", "CONTRIBUTING.md", "LICENSE", "PKG-INFO", "README.md"),
+        "pyproject.toml",
     }
     assert pathlib.Path("python/CMakeLists.txt") in names
     assert not any(name.suffix in (".so", ".o", ".pyc") for name in names)
