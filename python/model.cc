@@ -122,6 +122,40 @@ nb::object log_probs(PyModel& owner, Scorer& scorer, const Ids& ids, const Ids& 
   return nb::make_tuple(log_prob, greedy);
 }
 
+// Of many sequences, after one another in the arrays: log p and greedy of each target, and how many tokens were read.
+// on_progress(sequences done since the last call) may raise, as Ctrl-C does.
+nb::object score(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets, int64_t batch_tokens,
+                 int64_t state_bytes, const nb::object& on_progress) {
+  auto [log_prob, values] = new_array<double>({static_cast<int64_t>(ids.size())});
+  auto [greedy, flags] = new_array<bool>({static_cast<int64_t>(ids.size())});
+  std::vector<ScoreRequest> requests;
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
+    requests.push_back({{ids.data() + offsets[i], ids.data() + offsets[i + 1]},
+                        {targets.data() + offsets[i], targets.data() + offsets[i + 1]}});
+  }
+  int64_t tokens = 0;
+  const auto report = [&](int64_t done) {
+    const nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    on_progress(done);
+  };
+  const BatchOptions options{
+      .tokens = batch_tokens, .state_bytes = state_bytes, .on_read = [&](int64_t read, int64_t) { tokens += read; }};
+  self.run([&, values = values, flags = flags] {
+    self.model.score(requests, options, [&](const Scored& scored) {
+      const std::vector<int32_t>& asked = requests[scored.sequence].targets;
+      for (std::size_t i = 0, next = 0; i < asked.size(); ++i) {
+        const bool is_asked = asked[i] >= 0;
+        values[offsets[scored.sequence] + i] = is_asked ? scored.log_probs[next] : 0.0;
+        flags[offsets[scored.sequence] + i] = is_asked && scored.greedy[next];
+        next += is_asked ? 1 : 0;
+      }
+      report(1);
+    });
+  });
+  return nb::make_tuple(log_prob, greedy, tokens);
+}
+
 std::tuple<double, int64_t> loss(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets) {
   const LossSum sum = self.run([&] { return self.model.loss(span_of(ids), span_of(targets), offsets); });
   return {sum.sum, sum.count};
@@ -271,6 +305,7 @@ void bind_model(nb::module_& m) {
       .def("logits", logits)
       .def("log_probs", [](PyModel& self, const Ids& ids, const Ids& targets,
                            const Offsets& offsets) { return log_probs(self, self.model, ids, targets, offsets); })
+      .def("score", score)
       .def("loss", loss)
       .def("loss_and_gradients", loss_and_gradients)
       .def("train_step", train_step)

@@ -45,6 +45,28 @@ struct GenerateStats {
   double prompt_seconds = 0, seconds = 0;
 };
 
+// How any number of sequences of any length go through a model: packed in passes, so that the memory does not depend on
+// their lengths, and what several of them begin with is read once.
+struct BatchOptions {
+  int64_t tokens = 4096;                     // of a pass, about
+  int64_t state_bytes = int64_t{512} << 20;  // what the states of sequences side by side may take
+  int64_t sequences = 64;                    // of generation: side by side at most
+  std::vector<bool> skip = {};               // by sequence: planned for, but not read, as by a call that was stopped
+  std::function<void(int64_t, int64_t)> on_read =
+      {};  // tokens that were read, of how many; what was shared counts once
+};
+
+// A sequence, and what should follow its tokens: targets[i] follows ids[i]; -100 where that is not asked.
+struct ScoreRequest {
+  std::vector<int32_t> ids, targets;
+};
+
+struct Scored {
+  int64_t sequence;                   // of the requests
+  std::span<const double> log_probs;  // of its targets that are not -100, in order
+  std::span<const bool> greedy;       // whether each is the most probable token
+};
+
 struct ParameterInfo {
   std::string name;
   std::vector<int64_t> shape;
@@ -94,6 +116,13 @@ class Model {
   // log_prob[i] = log p(targets[i]); greedy[i]: it is the most probable token.
   void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
                  double* log_prob, bool* greedy);
+  // log_probs of many sequences; on_scored gets each as soon as it is done, in any order.
+  void score(std::span<const ScoreRequest> requests, const BatchOptions& options,
+             const std::function<void(const Scored&)>& on_scored);
+  // Continues many prompts. on_token(prompt, id) gets every new token; false ends that prompt's text. Prompt n is
+  // sampled with seed + n.
+  GenerateStats generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
+                         const BatchOptions& batch, const std::function<bool(int64_t, int32_t)>& on_token);
   // Also computes the gradients of the mean loss; read them with gradient(). recompute: keep only the inputs of the
   // layers and compute the rest again, for long contexts. Needs float32 or bf16 weights.
   LossSum loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,

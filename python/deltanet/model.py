@@ -156,14 +156,15 @@ class Model:
     ) -> tuple[np.ndarray, np.ndarray]:
         """log p of each continuation after its context, and whether it is what the model would say greedily.
 
-        Two lists of N sequences of ids, none of them empty; two arrays [N], float64 and bool. A context that stands
-        there several times, as in multiple choice, is read once, and all of its continuations are scored from what the
-        model then remembers.
+        Two lists of N sequences of ids, none of them empty; two arrays [N], float64 and bool. What several of them
+        begin with, as the choices of a question do, is read once; all that follows goes on from what the model then
+        remembers.
 
         batch_tokens  about how many tokens go through the model at once
         on_progress   called with the number of continuations that are done since the last call
         """
-        return log_likelihoods(self, contexts, continuations, batch_tokens, on_progress)
+        values, greedy, _ = log_likelihoods(self, contexts, continuations, batch_tokens, on_progress)
+        return values, greedy
 
     def generate(
         self,

@@ -114,6 +114,10 @@ void LanguageModel::check_ids(std::span<const int32_t> ids) const {
   deltanet::check_ids(ids, config().vocab_size, "ids", false);
 }
 
+void LanguageModel::check_targets(std::span<const int32_t> targets) const {
+  deltanet::check_ids(targets, config().vocab_size, "targets", true);
+}
+
 // ---- forward
 
 void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, State* state) {
@@ -169,12 +173,27 @@ double LanguageModel::loss(std::span<const int32_t> ids, std::span<const int32_t
 
 void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets,
                               std::span<const int64_t> offsets, State* state, double* log_prob, bool* greedy) {
-  const Pass pass = check_with_targets(ids, targets, offsets, state);
+  check_with_targets(ids, targets, offsets, state);
+  std::vector<nn::Target> asked;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] != nn::kIgnoredLabel) asked.push_back({static_cast<int64_t>(i), targets[i]});
+  }
+  log_probs(ids, asked, offsets, state, log_prob, greedy);
+  for (std::size_t i = targets.size(), last = asked.size(); i-- > 0;) {  // to their places, from the back
+    const bool is_asked = last > 0 && asked[last - 1].token == static_cast<int64_t>(i);
+    last -= is_asked ? 1 : 0;
+    log_prob[i] = is_asked ? log_prob[last] : 0.0;
+    greedy[i] = is_asked && greedy[last];
+  }
+}
+
+void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const nn::Target> targets,
+                              std::span<const int64_t> offsets, State* state, double* log_prob, bool* greedy) {
+  const Pass pass = check(ids, offsets, state);
   plan(pass.tokens(), Keep::kNothing);
   run_layers(pass, ids, state);
-  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), pass.tokens(),
-                             {scratch_.x, nn::wide_ld(config().hidden_size)}, targets.data(), log_prob, greedy,
-                             pass.threads);
+  vocabulary_loss_.log_probs(weights_->matrix(layout().head()), {scratch_.x, nn::wide_ld(config().hidden_size)},
+                             targets, log_prob, greedy, pass.threads);
 }
 
 Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
@@ -184,7 +203,7 @@ Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<c
     throw Error("[model] targets: given " + std::to_string(targets.size()) + "; expected one for each of the " +
                 std::to_string(ids.size()) + " tokens");
   }
-  deltanet::check_ids(targets, config().vocab_size, "targets", true);
+  check_targets(targets);
   return pass;
 }
 

@@ -39,6 +39,8 @@ class LanguageModel {
 
   // Throws Error for an id outside of the vocabulary.
   void check_ids(std::span<const int32_t> ids) const;
+  // Targets may be -100 besides.
+  void check_targets(std::span<const int32_t> targets) const;
   // Throws Error if loss() would.
   void check_batch(std::span<const int32_t> ids, std::span<const int32_t> targets,
                    std::span<const int64_t> offsets) const {
@@ -51,8 +53,11 @@ class LanguageModel {
 
   // Sum of -log p(target) over the tokens whose target is not -100; targets[i] follows ids[i].
   double loss(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets);
-  // log p(target) after every token, and whether the target is the most probable token.
+  // log p(target) after every token, and whether the target is the most probable token; 0 and false where it is -100.
   void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
+                 State* state, double* log_prob, bool* greedy);
+  // The same for any number of targets at any of the tokens; none: only the state goes on.
+  void log_probs(std::span<const int32_t> ids, std::span<const nn::Target> targets, std::span<const int64_t> offsets,
                  State* state, double* log_prob, bool* greedy);
 
   // Returns the same sum as loss(); its gradients, scaled, go `to` these arrays. `done` (may be empty) is called as

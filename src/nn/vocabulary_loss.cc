@@ -1,7 +1,6 @@
 #include "nn/vocabulary_loss.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "base/parallel.h"
 #include "nn/cross_entropy.h"
@@ -37,17 +36,12 @@ void VocabularyLoss::plan(const Weight& head) {
   planned_D_ = head.in;
 }
 
-// Copies the selected tokens from `first` on, and their labels, to the front of the block.
-VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, ConstView x, const int32_t* targets,
-                                             int threads) {
+// Copies the selected tokens from `first` on to the front of the block.
+VocabularyLoss::Block VocabularyLoss::gather(const Weight& head, int64_t first, ConstView x, int threads) {
   const int64_t count = std::min<int64_t>(block_, static_cast<int64_t>(selected_.size()) - first);
   const Block block{count, factor_for(head.type, count, x_, head.in)};
   for_row_blocks(count, head.in, threads, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t token = selected_[first + i];
-      copy_row(head.in, x.row(token), block.x.from(i));
-      labels_[i] = targets[token];
-    }
+    for (int64_t i = begin; i < end; ++i) copy_row(head.in, x.row(selected_[first + i]), block.x.from(i));
   });
   return block;
 }
@@ -65,7 +59,8 @@ double VocabularyLoss::operator()(const Weight& head, int64_t tokens, ConstView 
   if (dx.data && selected_.empty() && !add) std::fill_n(dhead, vocab * D, 0.0f);
   double sum = 0;
   for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block_) {
-    const auto [count, factor] = gather(head, first, x, targets, threads);
+    const auto [count, factor] = gather(head, first, x, threads);
+    for (int64_t i = 0; i < count; ++i) labels_[i] = targets[selected_[first + i]];
     linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
     const bool round = dx.data && rounds_activations(head.type);
     sum += cross_entropy(count, vocab, logits_, labels_.data(), scale, losses_.data(), threads, round, pull);
@@ -79,22 +74,16 @@ double VocabularyLoss::operator()(const Weight& head, int64_t tokens, ConstView 
   return sum;
 }
 
-void VocabularyLoss::log_probs(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets,
-                               double* log_prob, bool* greedy, int threads) {
-  const int64_t vocab = head.out;
+void VocabularyLoss::log_probs(const Weight& head, ConstView x, std::span<const Target> targets, double* log_prob,
+                               bool* greedy, int threads) {
   plan(head);
-  select(tokens, targets);
-  std::fill_n(log_prob, tokens, 0.0);
-  std::fill_n(greedy, tokens, false);
-  const auto block_greedy = std::make_unique<bool[]>(block_);
-  for (int64_t first = 0; first < static_cast<int64_t>(selected_.size()); first += block_) {
-    const auto [count, factor] = gather(head, first, x, targets, threads);
+  selected_.clear();
+  for (const Target& target : targets) selected_.push_back(target.token);
+  for (int64_t first = 0; first < static_cast<int64_t>(targets.size()); first += block_) {
+    const auto [count, factor] = gather(head, first, x, threads);
+    for (int64_t i = 0; i < count; ++i) labels_[i] = targets[first + i].id;
     linear(factor, count, head, nullptr, logits_.data, logits_.ld, false, threads);
-    label_log_probs(count, vocab, logits_, labels_.data(), losses_.data(), block_greedy.get(), threads);
-    for (int64_t i = 0; i < count; ++i) {
-      log_prob[selected_[first + i]] = losses_[i];
-      greedy[selected_[first + i]] = block_greedy[i];
-    }
+    label_log_probs(count, head.out, logits_, labels_.data(), log_prob + first, greedy + first, threads);
   }
 }
 

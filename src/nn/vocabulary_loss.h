@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/arena.h"
@@ -8,6 +9,12 @@
 #include "nn/matmul/weight.h"
 
 namespace deltanet::nn {
+
+// What should follow a token.
+struct Target {
+  int64_t token;  // its place
+  int32_t id;
+};
 
 // The product with the head and the softmax cross-entropy over the vocabulary, x [tokens, D], head [vocab, D]:
 //   loss = sum over tokens of log sum exp(x head^T) - (x head^T)[target]
@@ -20,9 +27,9 @@ class VocabularyLoss {
   double operator()(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets, float scale, float pull,
                     View dx, float* dhead, bool add, int threads);
 
-  // log p(target) of each token, and whether the target is the most probable token; 0 and false without a target.
-  void log_probs(const Weight& head, int64_t tokens, ConstView x, const int32_t* targets, double* log_prob,
-                 bool* greedy, int threads);
+  // log p of each target, and whether it is the most probable token. A token may have several.
+  void log_probs(const Weight& head, ConstView x, std::span<const Target> targets, double* log_prob, bool* greedy,
+                 int threads);
 
   static int64_t block_tokens(int64_t vocab);
   // Makes room for this head, which otherwise the first call does.
@@ -35,14 +42,14 @@ class VocabularyLoss {
     int64_t tokens;
     Factor x;  // [tokens, D]
   };
-  Block gather(const Weight& head, int64_t first, ConstView x, const int32_t* targets, int threads);
+  Block gather(const Weight& head, int64_t first, ConstView x, int threads);
 
   Arena arena_;
   WeightType planned_type_ = WeightType::kFloat32;
   int64_t planned_vocab_ = 0, planned_D_ = 0, block_ = 0;
   View logits_, dx_;               // [block, vocab], [block, D]
   float* x_ = nullptr;             // a factor [block, D]
-  std::vector<int64_t> selected_;  // tokens that are not left out
+  std::vector<int64_t> selected_;  // tokens that go through the head
   std::vector<int32_t> labels_;    // [block]
   std::vector<double> losses_;     // [block]
 };

@@ -144,14 +144,23 @@ def test_loglikelihood_of_every_kind_of_model(name):
     assert greedy.tolist() == [flag for _, flag in expected]
 
 
-def test_a_shared_context_is_read_once(model, monkeypatch):
-    reads, scored = [], []
-    read, score = deltanet.Session.read, _scoring._Scorer._score
-    monkeypatch.setattr(deltanet.Session, "read", lambda self, ids: reads.append(ids) or read(self, ids))
-    monkeypatch.setattr(_scoring._Scorer, "_score", lambda *a, **k: scored.append(k["whole"]) or score(*a, **k))
+def test_what_is_shared_is_read_once(model):
     context = list(range(30))
-    model.loglikelihood([context] * 4, [[1], [2, 3], [4, 5, 6], [7]])
-    assert [len(row) for ids in reads for row in ids] == [29] and scored == [False]
+    # The context, and of each continuation all but its last token, which is only predicted.
+    *_, tokens = _scoring.log_likelihoods(model, [context] * 4, [[1], [2, 3], [4, 5, 6], [7]], 2048, None)
+    assert tokens == 30 + 0 + 1 + 2 + 0
+    *_, tokens = _scoring.log_likelihoods(model, [context, context[:20]], [[1, 2], [30, 31]], 2048, None)
+    assert tokens == 20 + 11 + 1
+
+
+def test_ctrl_c_and_exceptions_end_the_scoring(model):
+    def raises(count):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        model.loglikelihood([[1, 2]] * 3, [[3], [4], [5]], on_progress=raises)
+    assert model.loglikelihood([[1, 2]], [[3]])[0].shape == (1,)
+    assert model.loglikelihood([], [])[0].shape == (0,)
 
 
 def test_score(model):

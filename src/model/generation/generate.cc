@@ -33,19 +33,13 @@ void prefill_one(LanguageModel& model, State& state, std::span<const int32_t> id
   }
 }
 
-struct Sequence {
-  int64_t index;  // in the caller's batch
-  Sampler sampler;
-  std::vector<int32_t> history;  // kept only for a repetition penalty
-};
-
 // Drops the sequences of a batch that are not in `places`: their state goes back to the caller's, and a smaller batch
 // goes on. A batch of one runs in the caller's state itself.
-void keep_only(LanguageModel& model, const std::vector<int64_t>& places, std::vector<Sequence>& sequences, State& state,
-               std::optional<State>& batch, State*& live) {
+void keep_only(LanguageModel& model, const std::vector<int64_t>& places, std::vector<Continuation>& sequences,
+               State& state, std::optional<State>& batch, State*& live) {
   std::optional<State> smaller;
   if (!places.empty()) smaller.emplace(model.layout(), static_cast<int64_t>(places.size()));
-  std::vector<Sequence> kept;
+  std::vector<Continuation> kept;
   for (std::size_t i = 0, next = 0; i < sequences.size(); ++i) {
     if (next < places.size() && places[next] == static_cast<int64_t>(i)) {
       smaller->copy_sequence(*live, static_cast<int64_t>(i), static_cast<int64_t>(next++));
@@ -109,9 +103,9 @@ bool is_end(const GenerateOptions& options, int32_t id) {
 GenerateStats generate(LanguageModel& model, State& state, std::span<const std::vector<int32_t>> prompts,
                        const GenerateOptions& options, const std::function<bool(int64_t, int32_t)>& on_token) {
   check_count(state, prompts);
-  const int64_t N = state.sequences(), vocab = model.config().vocab_size;
+  const int64_t N = state.sequences();
   check(options);
-  std::vector<Sequence> sequences;
+  std::vector<Continuation> sequences;
   for (int64_t n = 0; n < N; ++n) {
     SamplerOptions sampling = options.sampling;
     sampling.seed += static_cast<uint64_t>(n);  // sequences of one batch differ, and do not depend on its size
@@ -128,11 +122,20 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
     stats.prompt_tokens += static_cast<int64_t>(state.pending[n].size() + prompts[n].size());
   }
   auto start = std::chrono::steady_clock::now();
-  std::vector<float> logits(static_cast<std::size_t>(N * vocab));
+  std::vector<float> logits(static_cast<std::size_t>(N * model.config().vocab_size));
   prefill(model, state, prompts, logits.data());
   stats.prompt_seconds = seconds_since(start);
   start = std::chrono::steady_clock::now();
+  stats.tokens = continue_from(model, state, logits, std::move(sequences), options, on_token);
+  stats.seconds = seconds_since(start);
+  return stats;
+}
 
+int64_t continue_from(LanguageModel& model, State& state, std::vector<float>& logits,
+                      std::vector<Continuation> sequences, const GenerateOptions& options,
+                      const std::function<bool(int64_t, int32_t)>& on_token) {
+  const int64_t vocab = model.config().vocab_size;
+  int64_t tokens = 0;
   // Sequences that have ended leave the batch; their state is kept in `state` as it was when they ended.
   std::optional<State> batch;
   State* live = &state;
@@ -144,11 +147,11 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
     offsets.assign(1, 0);
     going_on.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      Sequence& sequence = sequences[i];
+      Continuation& sequence = sequences[i];
       const int32_t id = sequence.sampler.next(
           {logits.data() + static_cast<int64_t>(i) * vocab, static_cast<std::size_t>(vocab)}, sequence.history);
       if (options.sampling.repetition_penalty != 1.0) sequence.history.push_back(id);
-      ++stats.tokens;
+      ++tokens;
       live->pending[i].assign(1, id);
       const bool wanted = on_token(sequence.index, id) && !is_end(options, id) && step + 1 < options.max_tokens;
       if (wanted) {
@@ -164,8 +167,7 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
     model.next_logits(ids, offsets, live, logits.data());
     for (auto& pending : live->pending) pending.clear();
   }
-  stats.seconds = seconds_since(start);
-  return stats;
+  return tokens;
 }
 
 }  // namespace deltanet

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "deltanet/model.h"
+#include "model/generation/sampler.h"
 #include "model/language_model.h"
 #include "model/state.h"
 
@@ -17,6 +18,19 @@ void prefill(LanguageModel& model, State& state, std::span<const std::vector<int
 
 void check(const GenerateOptions& options);  // throws Error
 bool is_end(const GenerateOptions& options, int32_t id);
+
+// One of the sequences of a state that go on.
+struct Continuation {
+  int64_t index;  // in the state
+  Sampler sampler;
+  std::vector<int32_t> history;  // kept only for a repetition penalty
+};
+
+// Says what follows the logits [N, vocab] behind the last tokens of the N sequences of the state, which are all of
+// `sequences` in order; as generate() does. Returns the number of new tokens. The logits are written over.
+int64_t continue_from(LanguageModel& model, State& state, std::vector<float>& logits,
+                      std::vector<Continuation> sequences, const GenerateOptions& options,
+                      const std::function<bool(int64_t, int32_t)>& on_token);
 
 // Continues every sequence after its prompt. Calls on_token(sequence, id) for every token as it comes; a result of
 // false ends that sequence, as do an end token and max_tokens. What the model said last stays pending in the state, so
