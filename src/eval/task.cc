@@ -13,7 +13,7 @@ namespace {
 
 std::vector<Task> all_tasks() {
   std::vector<Task> all;
-  for (const auto& table : {language_tasks, choice_tasks, retrieval_tasks}) {
+  for (const auto& table : {language_tasks, choice_tasks, retrieval_tasks, needle_tasks, synthetic_tasks}) {
     for (Task& task : table()) all.push_back(std::move(task));
   }
   return all;
