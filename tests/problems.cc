@@ -44,6 +44,14 @@ int64_t pick_size(std::vector<int64_t> special, int64_t most) {
 void pick_options(Spec& spec) {
   spec.l2norm = *rc::gen::arbitrary<bool>();
   if (pick({0, 0, 1}) == 1) spec.scale = 0.5;
+  const bool plain = spec.precond == Precond::kNone && (spec.gain == Gain::kOne || spec.gain == Gain::kBeta);
+  if (plain && spec.erase == Erase::kKey && spec.solve == Solve::kOnline && pick({0, 0, 1}) == 1) {
+    if (*rc::gen::arbitrary<bool>()) {
+      spec.erase = Erase::kFree;
+    } else {
+      spec.precond = Precond::kFree;
+    }
+  }
   if (spec.precond != Precond::kAtkStable) return;
   spec.squash = pick({Squash::kFast, Squash::kTanh});
   spec.range = pick({Range::kSym, Range::kAmplify, Range::kDampen});

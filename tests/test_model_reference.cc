@@ -201,7 +201,9 @@ class ReferenceModel {
       const bool per_head = static_cast<int64_t>(ridge.size()) == H;
       set_vector("ridge", per_head ? std::vector<int64_t>{H} : std::vector<int64_t>{H, K}, ridge);
     }
-    if (config_.spec.solve == Solve::kDplr) {
+    const bool dplr = config_.spec.solve == Solve::kDplr;
+    const bool free_write = config_.spec.precond == Precond::kFree, free_erase = config_.spec.erase == Erase::kFree;
+    if (dplr || free_write || free_erase) {
       Matrix erase = has(at + "erase_proj.weight") ? projected("erase_proj.weight") : key;
       for (Vector& row : erase) {
         for (int64_t h = 0; h < H; ++h) {
@@ -212,14 +214,16 @@ class ReferenceModel {
       }
       const Tying tying = config_.spec.tying;
       const std::vector<int64_t> shape = {1, T, H, K};
-      set(tying == Tying::kRwkv7 ? "kk" : "a", shape, erase);
+      if (dplr) set(tying == Tying::kRwkv7 ? "kk" : "a", shape, erase);
       if (tying != Tying::kAEqB) {
-        Matrix eta = each(low_rank("eta_proj"), sigmoid);
+        Matrix eta = each(low_rank("eta_proj"), [&](double y) { return (free_write ? 2 : 1) * sigmoid(y); });
         if (tying == Tying::kRwkv7) set("eta", shape, eta);
         for (int64_t t = 0; t < T; ++t) {
           for (int64_t i = 0; i < H * K; ++i) eta[t][i] *= erase[t][i];
         }
-        if (tying == Tying::kGeneral) set("b", shape, eta);
+        if (free_write) set("k_write", shape, eta);
+        if (free_erase) set("k_erase", shape, eta);
+        if (dplr && tying == Tying::kGeneral) set("b", shape, eta);
         if (tying == Tying::kBEqK) set("a", shape, eta);
       }
     }

@@ -11,6 +11,7 @@
 #include "deltanet/recurrence.h"
 #include "problems.h"
 #include "recurrence/arrays.h"
+#include "recurrence/reference.h"
 
 namespace deltanet::test {
 namespace {
@@ -167,6 +168,74 @@ RC_GTEST_PROP(Rows, WithTheIdentityPreconditionerAreTheirBase, ()) {
   const Arrays expected = run_backward(base.spec, inputs, upstream);
   RC_ASSERT(first_difference(run_backward(identity, inputs, upstream), expected, gradient_tolerance(base), kCancelled,
                              base.shape.B * base.shape.T * base.shape.U) == "");
+}
+
+// A key of its own that equals k is k, and the gradient of k is the sum of theirs.
+RC_GTEST_PROP(Rows, WithAFreeKeyThatIsKAreTheirBase, ()) {
+  const Problem base = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) {
+    return p.spec.precond == Precond::kNone && p.spec.erase == Erase::kKey && p.spec.solve == Solve::kOnline;
+  });
+  const bool plain_gain = base.spec.gain == Gain::kOne || base.spec.gain == Gain::kBeta;
+  const bool erase = plain_gain && *rc::gen::arbitrary<bool>();
+  const std::string name = erase ? "k_erase" : "k_write";
+  Spec plain = base.spec;
+  plain.l2norm = false;  // which free keys are exempt from
+  Spec spec = plain;
+  if (erase) {
+    spec.erase = Erase::kFree;
+  } else {
+    spec.precond = Precond::kFree;
+  }
+  Arrays inputs = base.inputs();
+  const Arrays upstream = base.upstream();
+  const Arrays expected = run_backward(plain, inputs, upstream);
+  Arrays with_key = inputs;
+  with_key[name] = inputs.at("k");
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    RC_ASSERT(first_difference(run_forward(spec, with_key, mode), run_forward(plain, inputs, mode), tolerance(base),
+                               kCancelled) == "");
+  }
+  Arrays gradients = run_backward(spec, with_key, upstream);
+  for (std::size_t i = 0; i < gradients.at("k").data.size(); ++i) gradients["k"].data[i] += gradients[name].data[i];
+  RC_ASSERT(first_difference(gradients, expected, gradient_tolerance(base), kCancelled,
+                             base.shape.B * base.shape.T * base.shape.U) == "");
+}
+
+// B*k given as k_write: a preconditioned row is the fast engine with a preconditioner of one's own.
+RC_GTEST_PROP(Rows, WithAStablePreconditionerAreRowsWithItsWriteKey, ()) {
+  Problem problem = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) {
+    return p.spec.precond == Precond::kAtkStable && p.spec.gain == Gain::kBeta && p.spec.norm == Norm::kNone &&
+           !p.spec.tie_gates && p.cu_seqlens.empty();
+  });
+  problem.spec.l2norm = false;
+  const Arrays inputs = problem.inputs();
+  const auto [B, T, H, U, K, V, N] = problem.shape;
+  Arrays free = inputs;
+  Array& w = free["k_write"] = inputs.at("k");
+  const auto optional = [&](const char* name, int64_t i, double absent) {
+    return inputs.count(name) ? inputs.at(name).data[i] : absent;
+  };
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t i = 0; i < H * K; ++i) {
+      double A = optional("A0", b * H * K + i, 0);
+      for (int64_t t = 0; t < T; ++t) {
+        const int64_t gate = (b * T + t) * H + i / K, at = (b * T + t) * H * K + i;
+        const double k = inputs.at("k").data[at];
+        A = std::exp(optional("g_atk", gate, 0)) * A + optional("beta_atk", gate, 1) * k * k;
+        w.data[at] = k * reference::stable_preconditioner(problem.spec, A, inputs.at("log_atk_scale").data[i / K]);
+      }
+    }
+  }
+  for (const char* name : {"A0", "g_atk", "beta_atk", "log_atk_scale"}) free.erase(name);
+  Spec spec = find_row("gdn_free").spec;
+  spec.decay = problem.spec.decay;
+  spec.solve = problem.spec.solve;
+  spec.scale = problem.spec.scale;
+  Arrays expected = reference_forward(problem.spec, inputs);
+  expected.erase("A_final");
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    RC_ASSERT(first_difference(run_forward(spec, free, mode), expected, tolerance(problem), kCancelled) == "");
+  }
 }
 
 RC_GTEST_PROP(Rows, GdnWithoutDecayIsDeltaNet, ()) {

@@ -65,6 +65,8 @@ TEST(Golden, CoversEveryRowAndCase) {
   }
   for (const Row& row : rows()) {
     if (row.name == "pgdn_tied" || row.name == "pgdn_identity") continue;  // tested below without files
+    // Rows with free keys are others of the table where these keys are what those compute (test_properties.cc).
+    if (row.spec.precond == Precond::kFree || row.spec.erase == Erase::kFree) continue;
     EXPECT_TRUE(rows_seen.count(std::string(row.name))) << row.name;
   }
   EXPECT_EQ(cases_seen, (std::set<std::string>{"base", "gva", "harsh", "noinit", "t1", "varlen"}));

@@ -31,6 +31,7 @@ struct InputsOf {
   View log_atk_scale;                   // [H]
   View ridge;                           // [H,K]; RLS without P0: [H]
   View a, b, kk, eta;                   // DPLR factors [B,T,H,K]
+  View k_write, k_erase;                // free keys [B,T,H,K], used as they are: l2norm is that of q and k
   View S0, A0, P0, G0;                  // [N,U,K,V], [N,H,K], [N,H,K,K] x2; absent: zero (P0: I/ridge)
   std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences, some perhaps empty, into B = 1; empty: N = B
 };

@@ -13,8 +13,10 @@ namespace deltanet {
 enum class Solve { kOnline, kOffline, kDplr };
 enum class Decay { kNone, kConst, kScalar, kDiag };
 enum class Gain { kOne, kBeta, kLonghorn, kNlms, kEfla, kComba };
+enum class Erase { kKey, kFree };  // what is erased along: k, or a key that the caller gives, k_erase
 // kIdentity changes no number: it keeps a write key of its own that equals k, as all key-side preconditioners must.
-enum class Precond { kNone, kIdentity, kAtkStable, kAtkUnstable, kAtkRaw, kRls, kAtq, kMesa };
+// kFree is any other: the caller gives the write key, k_write.
+enum class Precond { kNone, kIdentity, kAtkStable, kAtkUnstable, kAtkRaw, kRls, kAtq, kMesa, kFree };
 enum class Squash { kFast, kTanh };                     // r/(1+|r|), tanh r
 enum class Range { kSym, kAmplify, kDampen };           // B in [1/x,x], [1,x], [1/x,1]
 enum class Norm { kNone, kInv, kOnePlus, kAlphaBeta };  // of the stable write key, m = k.(B*k)
@@ -25,6 +27,7 @@ struct Spec {
   Solve solve = Solve::kOnline;
   Decay decay = Decay::kNone;
   Gain gain = Gain::kBeta;
+  Erase erase = Erase::kKey;
   Precond precond = Precond::kNone;
   Squash squash = Squash::kFast;
   Range range = Range::kSym;

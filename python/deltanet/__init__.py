@@ -16,7 +16,7 @@
 Rows
 ----
 A row of the table of recurrences is a choice of decay, gain, preconditioner and solve. ``row`` is its name (see
-:func:`rows`), or a dict of options ("solve", "decay", "gain", "precond", "squash", "range", "norm", "tying",
+:func:`rows`), or a dict of options ("solve", "decay", "gain", "erase", "precond", "squash", "range", "norm", "tying",
 "tie_gates", "x", "eps", "l2norm", "l2norm_eps", "scale"; what is left out has its default, and a scale of None means
 K**-0.5). A dict with the key "row" starts from that row instead: ``{"row": "pgdn", "x": 2.0}``.
 
@@ -35,6 +35,7 @@ g_atk, beta_atk        [B,T,H]; absent: no decay, gain 1
 log_atk_scale          [H]
 ridge                  [H,K]; RLS without P0: [H]
 a, b, kk, eta          DPLR factors, [B,T,H,K]
+k_write, k_erase       free keys [B,T,H,K], used as they are: l2norm is that of q and k
 S0, A0, P0, G0         initial states [N,U,K,V], [N,H,K], [N,H,K,K] twice; absent: zero (P0: I/ridge)
 cu_seqlens             [N+1] integers, 0 ... T: packs N sequences, some perhaps empty, into B = 1
 =====================  ===========================================================================

@@ -7,7 +7,8 @@ namespace {
 
 bool on_key(const Spec& spec) {
   return spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
-         spec.precond == Precond::kAtkRaw || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity;
+         spec.precond == Precond::kAtkRaw || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity ||
+         spec.precond == Precond::kFree;
 }
 
 bool on_query(const Spec& spec) {
@@ -66,18 +67,21 @@ const char* where_state(const Spec& spec) {
 
 RowFormula state_formula(const Spec& spec) {
   const std::string before = decayed(spec), query = on_query(spec) ? "o_t = S_t q̃_t" : "o_t = S_t q_t";
+  const char* key = on_key(spec) ? "k̃_tᵀ" : "k_tᵀ";
+  const char* erase_key = spec.erase == Erase::kFree ? "ê_t" : "k_t";
   if (spec.solve == Solve::kDplr) {
     return {fmt::format("S_t = S_{{t-1}} (Diag(α_t) - a_t b_tᵀ) + v_t k_tᵀ,  {}", query), "Eq. D.2.1"};
   }
   if (spec.gain == Gain::kComba) {
-    return {fmt::format("S_t = {} - β̃_t S_{{t-1}} k_t k_tᵀ + β_t v_t k_tᵀ,  {}", before, query), where_state(spec)};
+    return {fmt::format("S_t = {0} - β̃_t S_{{t-1}} k_t {1} + β_t v_t {1},  {2}", before, key, query),
+            where_state(spec)};
   }
   const std::string gain = !gain_formula(spec).empty() ? "ε_t " : spec.gain == Gain::kOne ? "" : "β_t ";
-  const char* key = on_key(spec) ? "k̃_tᵀ" : "k_tᵀ";
   if (spec.solve == Solve::kOffline) {
     return {fmt::format("S_t = {} + {}v_t {},  {}", before, gain, key, query), where_state(spec)};
   }
-  return {fmt::format("S_t = {0} + {1}(v_t - {0} k_t) {2},  {3}", before, gain, key, query), where_state(spec)};
+  return {fmt::format("S_t = {0} + {1}(v_t - {0} {4}) {2},  {3}", before, gain, key, query, erase_key),
+          where_state(spec)};
 }
 
 void add_moment(const Spec& spec, std::vector<RowFormula>& lines) {
@@ -111,6 +115,9 @@ void add_preconditioner(const Spec& spec, std::vector<RowFormula>& lines) {
   switch (spec.precond) {
     case Precond::kNone:
       if (spec.gain == Gain::kComba) lines.push_back({"q̃_t = q_t - d k_t", "Table 2"});
+      break;
+    case Precond::kFree:
+      lines.push_back({"k̃_t free", "k_write"});
       break;
     case Precond::kIdentity:
       lines.push_back({"k̃_t = k_t", "Sec. 4.1: two keys, no preconditioner"});
@@ -175,6 +182,7 @@ std::string names(const Spec& spec) {
   add(spec.decay == Decay::kDiag, "α_t", "exp(g), one for each token and key dimension");
   add(!dplr && spec.gain != Gain::kOne && spec.gain != Gain::kNlms, "β_t", "beta");
   add(spec.gain == Gain::kComba, "β̃_t", "beta_erase");
+  add(spec.erase == Erase::kFree, "ê_t", "k_erase");
   add(moment && !spec.tie_gates, "α_tᴾ", "exp(g_atk)");
   add(moment && !spec.tie_gates, "β_tᴾ", "beta_atk");
   add(spec.precond == Precond::kAtkStable, "μ", "log_atk_scale");

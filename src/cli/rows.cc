@@ -45,8 +45,8 @@ std::vector<std::string> outputs_of(const Spec& spec) {
 nlohmann::json spec_json(const Spec& spec) {
   nlohmann::json json;
   for (const auto& [key, value] : options(spec)) {
-    const bool is_text = key == "solve" || key == "decay" || key == "gain" || key == "precond" || key == "squash" ||
-                         key == "range" || key == "norm" || key == "tying";
+    const bool is_text = key == "solve" || key == "decay" || key == "gain" || key == "erase" || key == "precond" ||
+                         key == "squash" || key == "range" || key == "norm" || key == "tying";
     if (is_text)
       json[key] = value;
     else
@@ -85,7 +85,8 @@ void print_all() {
       "gain     one 1, beta, longhorn beta/(1 + beta k.Pk), nlms 1/(k.k), efla (1 - exp(-beta k.k))/(k.k),\n"
       "         comba beta to write and beta_erase to erase\n"
       "precond  on the write key: atk_stable (Eq. 9), atk_unstable (Sherman-Morrison), atk_raw, rls (exact);\n"
-      "         on the query: atq (diagonal), mesa (exact)\n"
+      "         free (given as k_write); on the query: atq (diagonal), mesa (exact)\n"
+      "erase    key, or free: the key that is erased along, given as k_erase\n"
       "solve    online S_t = S' + e w (v - k^T S')^T with S' = alpha S; offline S_t = S' + e w v^T;\n"
       "         dplr S_t = S' - b (a^T S) + k v^T\n"
       "\n"

@@ -123,9 +123,13 @@ class Layout::Builder {
     if (uses_input(spec, "beta_atk")) r.atk_beta = project(prefix + "b_atk_proj.weight", r.key_heads, r.in);
     if (diagonal) r.low_rank_decay = project(prefix + "f_proj.0.weight", V, r.in);
     if (low_rank_gate) r.low_rank_gate = project(prefix + "g_proj.0.weight", V, r.in);
-    if (spec.solve == Solve::kDplr) {
-      if (spec.tying != Tying::kBEqK) r.erase = project(prefix + "erase_proj.weight", H * K, r.in);
-      if (spec.tying != Tying::kAEqB) r.low_rank_eta = project(prefix + "eta_proj.0.weight", V, r.in);
+    const bool dplr = spec.solve == Solve::kDplr;
+    if (dplr && spec.tying != Tying::kBEqK) r.erase = project(prefix + "erase_proj.weight", H * K, r.in);
+    r.free_write = uses_input(spec, "k_write");
+    r.free_erase = uses_input(spec, "k_erase");
+    r.gated_key = dplr || r.free_write || r.free_erase;
+    if (r.gated_key && !(dplr && spec.tying == Tying::kAEqB)) {
+      r.low_rank_eta = project(prefix + "eta_proj.0.weight", V, r.in);
     }
 
     if (r.low_rank_decay) r.decay_up = matrix(prefix + "f_proj.1.weight", U * K, V);

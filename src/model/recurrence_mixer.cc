@@ -77,11 +77,10 @@ RecurrenceActivations RecurrenceMixer::plan(Arena& arena, int64_t tokens, Holds 
   a.beta_erase = take(bool(l.beta_erase), tokens * U_);
   a.g_atk = take(bool(l.atk_decay), tokens * atk_heads);
   a.beta_atk = take(bool(l.atk_beta), tokens * atk_heads);
-  const bool dplr = config_.spec.solve == Solve::kDplr;
-  a.erase = take(dplr, tokens * HK);
-  a.erase_rstd = take(dplr, tokens * H_);
+  a.erase = take(l.gated_key, tokens * HK);
+  a.erase_rstd = take(l.gated_key, tokens * H_);
   a.eta = take(bool(l.eta_up), tokens * HK);
-  a.low_rank = take(dplr && l.eta_up && config_.spec.tying != Tying::kRwkv7, tokens * HK);
+  a.low_rank = take(l.eta_up && !uses_input(config_.spec, "eta"), tokens * HK);
   a.repeated = take(repeats_, tokens * (2 * U_ * K_ + U_));
   a.ridge = take(l.lambda != kAbsent, HK);
   a.writes = take(holds == Holds::kTape && config_.spec.solve != Solve::kOffline, tokens * U_ * V_);
@@ -123,8 +122,10 @@ InputsOf<BasicTensor<Float>> RecurrenceMixer::bind(const RecurrenceActivations& 
   if (layout_.log_atk_scale != kAbsent) in.log_atk_scale = View(log_atk_scale, {layout_.key_heads});
   if (layout_.d != kAbsent) in.d = View(d, {H_});
   if (a.ridge) in.ridge = spec.precond == Precond::kRls ? Tensor(a.ridge, {H_}) : Tensor(a.ridge, {H_, K_});
+  const auto keys = [&](float* data) { return Tensor(data, {1, tokens, H_, K_}); };
+  if (layout_.free_write) in.k_write = keys(a.low_rank);
+  if (layout_.free_erase) in.k_erase = keys(a.low_rank);
   if (spec.solve == Solve::kDplr) {
-    const auto keys = [&](float* data) { return Tensor(data, {1, tokens, H_, K_}); };
     switch (spec.tying) {
       case Tying::kGeneral:
         in.a = keys(a.erase);
@@ -166,7 +167,9 @@ void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const Recurrence
   if (l.decay) decay(column(l.decay), U_, U_, l.a_log, l.dt_bias, a.g);
   if (l.decay_up) decay({a.decay_in, U_ * K_}, U_ * K_, U_, l.a_log, l.dt_bias, a.g);
   if (l.atk_decay) decay(column(l.atk_decay), l.key_heads, l.key_heads, l.a_log_atk, l.dt_bias_atk, a.g_atk);
-  if (l.eta_up) nn::sigmoid_gate_forward(tokens, H_ * K_, 1.0f, {a.eta_in, H_ * K_}, {a.eta, H_ * K_}, pass.threads);
+  if (l.eta_up) {
+    nn::sigmoid_gate_forward(tokens, H_ * K_, eta_scale(), {a.eta_in, H_ * K_}, {a.eta, H_ * K_}, pass.threads);
+  }
   if (config_.spec.decay == Decay::kConst) {
     // RetNet's fixed decays, 1 - 2^(-5-h).
     for (int64_t h = 0; h < U_; ++h) a.g[h] = static_cast<float>(std::log1p(-std::exp2(-5.0 - static_cast<double>(h))));
@@ -273,13 +276,16 @@ void RecurrenceMixer::repeat_heads(const Pass& pass, const RecurrenceActivations
   }
 }
 
-// The erase key, normalised per head, and its gated form where the tying has one.
+// The erase key, normalised per head, and its gated form where there is one.
 void RecurrenceMixer::low_rank_factor(const Pass& pass, const RecurrenceActivations& a) const {
   nn::gated_norm_forward(erase_norm(), pass.tokens(), erase_source(a), {}, {a.erase, H_ * K_}, a.erase_rstd,
                          pass.threads);
   if (!a.low_rank) return;
   for (int64_t i = 0; i < pass.tokens() * H_ * K_; ++i) a.low_rank[i] = a.eta[i] * a.erase[i];
 }
+
+// A free write key is k times gates in (0, 2), as the widest of the paper's preconditioners; all others are in (0, 1).
+float RecurrenceMixer::eta_scale() const { return layout_.free_write ? 2.0f : 1.0f; }
 
 // Where the erase key comes from: a projection of its own, or k.
 nn::View RecurrenceMixer::erase_source(const RecurrenceActivations& a) const {

@@ -37,7 +37,7 @@ struct RecurrenceActivations {
   float* erase = nullptr;       // [T, HK], rows of each head normalised
   float* erase_rstd = nullptr;  // [T, H]
   float* eta = nullptr;         // [T, HK]
-  float* low_rank = nullptr;    // [T, HK]: eta * erase or eta * k, the factor that the tying asks for
+  float* low_rank = nullptr;    // [T, HK]: eta * erase or eta * k, the factor that the tying asks for, or a free key
   float* repeated = nullptr;    // [T, 2UK+U]: q, k, beta for each value head (PKDA with grouped heads)
   float* ridge = nullptr;       // [H, K] or [H]
   float* writes = nullptr;      // [T, UV]: what the recurrence has written, for its gradient; training alone
@@ -76,6 +76,7 @@ class RecurrenceMixer {
   nn::GatedNorm erase_norm() const;
   nn::View gate_of(const RecurrenceActivations& a) const;
   nn::View erase_source(const RecurrenceActivations& a) const;
+  float eta_scale() const;
   void gates(const Pass& pass, const Weights& weights, const RecurrenceActivations& a) const;
   void gates_backward(const Pass& pass, const Weights& weights, const RecurrenceActivations& a,
                       const RecurrenceActivations& d, const Gradients& to) const;

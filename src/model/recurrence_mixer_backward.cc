@@ -78,7 +78,7 @@ void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const R
     decay(value(l.atk_decay), l.key_heads, l.key_heads, l.a_log_atk, l.dt_bias_atk, d.g_atk, gradient(l.atk_decay));
   }
   if (l.eta_up) {
-    nn::sigmoid_gate_backward(tokens, H_ * K_, 1.0f, {a.eta, H_ * K_}, {d.eta, H_ * K_}, {d.eta_in, H_ * K_},
+    nn::sigmoid_gate_backward(tokens, H_ * K_, eta_scale(), {a.eta, H_ * K_}, {d.eta, H_ * K_}, {d.eta_in, H_ * K_},
                               pass.threads);
   }
   const auto add = [&](const float* from, int64_t offset, int64_t count) {
@@ -115,8 +115,8 @@ void RecurrenceMixer::low_rank_factor_backward(const Pass& pass, const Recurrenc
                                                const RecurrenceActivations& d) const {
   const int64_t tokens = pass.tokens(), HK = H_ * K_;
   if (d.low_rank) {
-    // b = eta*erase beside a = erase (general), or the only use of both (b = k).
-    const bool add = config_.spec.tying == Tying::kGeneral;
+    // b = eta*erase beside a = erase (general), or the only use of both (b = k, free keys).
+    const bool add = uses_input(config_.spec, "b");
     for (int64_t i = 0; i < tokens * HK; ++i) {
       d.eta[i] = d.low_rank[i] * a.erase[i];
       d.erase[i] = (add ? d.erase[i] : 0.0f) + d.low_rank[i] * a.eta[i];

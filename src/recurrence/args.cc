@@ -26,6 +26,8 @@ constexpr Arg<Group> kInputArgs[] = {
     {"b", &Group::b},
     {"kk", &Group::kk},
     {"eta", &Group::eta},
+    {"k_write", &Group::k_write},
+    {"k_erase", &Group::k_erase},
     {"S0", &Group::S0},
     {"A0", &Group::A0},
     {"P0", &Group::P0},
@@ -83,6 +85,8 @@ std::string_view input_axes(const Spec& s, std::string_view name) {
   if (name == "a") return dplr && !rwkv7 ? "BTHK" : "";
   if (name == "b") return dplr && s.tying == Tying::kGeneral ? "BTHK" : "";
   if (name == "kk" || name == "eta") return rwkv7 ? "BTHK" : "";
+  if (name == "k_write") return s.precond == Precond::kFree ? "BTHK" : "";
+  if (name == "k_erase") return s.erase == Erase::kFree ? "BTHK" : "";
   if (name == "S0") return "NUKV";
   if (name == "A0") return has_moment(s) ? "NHK" : "";
   if (name == "P0") return s.precond == Precond::kRls ? "NHKK" : "";

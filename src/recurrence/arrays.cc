@@ -99,6 +99,8 @@ class Draw {
     if (name == "a" || name == "b") return 0.7 * normal() * unit;
     if (name == "kk") return normal() * unit;
     if (name == "g" || name == "g_atk") return std::log(uniform(0.5, 1));
+    if (name == "k_write") return uniform(0.5, 1.5);  // of k
+    if (name == "k_erase") return uniform(0.05, 1);   // of k
     if (name == "beta" || name == "beta_erase" || name == "beta_atk" || name == "eta") return uniform(0.05, 0.95);
     if (name == "log_atk_scale") return uniform(-4, 0);
     if (name == "ridge") return uniform(0.5, 1.5);
@@ -170,6 +172,13 @@ Arrays random_inputs(const Spec& spec, const Shape& shape, uint64_t seed) {
     const std::vector<int64_t> extents = input_shape(spec, arg.name, shape);
     const bool replaced = arg.name == "ridge" && spec.precond == Precond::kRls;  // by P0
     if (!extents.empty() && !replaced) inputs[std::string(arg.name)] = draw.array(arg.name, extents);
+  }
+  // Free keys lie near k: along others, what is erased is not what is written, and the state grows without end.
+  for (const char* name : {"k_write", "k_erase"}) {
+    const auto free = inputs.find(name);
+    if (free == inputs.end()) continue;
+    const std::vector<double>& k = inputs.at("k").data;
+    for (std::size_t i = 0; i < k.size(); ++i) free->second.data[i] = static_cast<float>(free->second.data[i] * k[i]);
   }
   return inputs;
 }

@@ -17,8 +17,8 @@ Arrays forward_arrays(const Spec& spec, const Arrays& inputs, const Options& opt
 Arrays backward_arrays(const Spec& spec, const Arrays& inputs, const Arrays& upstream, const Options& options = {});
 
 // Every input that the row can read, in the ranges that a trained model produces: unit-sized q, k and v, decays between
-// 0.5 and 1, gains in (0, 1), small initial states (for RLS P0 in place of the ridge). All values are floats, so that
-// both paths see the same numbers.
+// 0.5 and 1, gains in (0, 1), small initial states (for RLS P0 in place of the ridge), free keys near k. All values are
+// floats, so that both paths see the same numbers.
 Arrays random_inputs(const Spec& spec, const Shape& shape, uint64_t seed);
 
 // Random gradients of every output.

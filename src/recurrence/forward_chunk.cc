@@ -74,6 +74,8 @@ void prefetch(const Problem& p, const HeadRun& run, const Span& span, const Outp
   prefetcher.clear();
   prefetch_tokens(p.in.q, span, run.key_head, p.K, prefetcher);
   prefetch_tokens(p.in.k, span, run.key_head, p.K, prefetcher);
+  prefetch_tokens(p.in.k_write, span, run.key_head, p.K, prefetcher);
+  prefetch_tokens(p.in.k_erase, span, run.key_head, p.K, prefetcher);
   for (const Columns& c : run.columns) {
     if (p.spec.decay == Decay::kDiag) prefetch_tokens(p.in.g, span, c.value_head, p.K, prefetcher);
     prefetch_tokens(columns_from(p.in.v, c.first), span, c.value_head, c.columns, prefetcher);

@@ -186,6 +186,7 @@ void Prepare::forward(const Span& span, KeyState& state, KeyChunk& c) {
   if (p_.spec.solve == Solve::kDplr) {
     low_rank_factors(c);
   } else {
+    if (p_.in.k_erase) load_tokens(p_.in.k_erase, c.span, head_, p_.K, c.e, Kp);
     write_key(state, c);
   }
 }
@@ -204,6 +205,7 @@ void Prepare::write_key(KeyState& state, KeyChunk& c) {
     }
   }
   if (p_.spec.precond == Precond::kIdentity) std::copy_n(c.k, fill * Kp, c.w);
+  if (p_.spec.precond == Precond::kFree) load_tokens(p_.in.k_write, c.span, head_, p_.K, c.w, Kp);
   if (p_.spec.precond == Precond::kRls) matrix_->rls_forward(state, c);
   if (p_.spec.precond == Precond::kMesa) matrix_->mesa_forward(state, c);
 

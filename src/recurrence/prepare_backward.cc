@@ -145,6 +145,8 @@ void Prepare::write_key_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, Shar
     p_.simd.add_scaled_rows(kChunk, Kp, one, g.w, Kp, g.k, Kp);
   }
   if (p_.key_side()) scan_backward(c, g.w, g.k, g, tied, shared, out);
+  if (out.k_write) store_tokens(g.w, Kp, c.span, head_, p_.K, out.k_write);
+  if (out.k_erase) store_tokens(g.e, Kp, c.span, head_, p_.K, out.k_erase);
 }
 
 void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGrads& g, GateGrads& tied,

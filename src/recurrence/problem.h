@@ -50,7 +50,7 @@ struct Problem {
     const bool dplr = spec.solve == Solve::kDplr;
     erases = spec.solve != Solve::kOffline;
     erases_decayed = spec.solve == Solve::kOnline && spec.gain != Gain::kComba;
-    own_erase_key = dplr;
+    own_erase_key = dplr || spec.erase == Erase::kFree;
     reads = erases ? 2 : 1;
     write_sets = dplr && spec.tying != Tying::kBEqK ? 2 : 1;
     diagonal = spec.decay == Decay::kDiag || write_sets == 2;
@@ -61,7 +61,8 @@ struct Problem {
            spec.precond == Precond::kAtkRaw;
   }
   bool own_write_key() const {
-    return key_side() || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity;
+    return key_side() || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity ||
+           spec.precond == Precond::kFree;
   }
   bool has_moment() const { return key_side() || spec.precond == Precond::kAtq; }  // the row carries A
   simd::PrecondKind scan_kind() const {

@@ -42,6 +42,8 @@ constexpr Field<T> kFields[] = {
     {"b", &Operands<T>::b},
     {"kk", &Operands<T>::kk},
     {"eta", &Operands<T>::eta},
+    {"k_write", &Operands<T>::k_write},
+    {"k_erase", &Operands<T>::k_erase},
     {"S0", &Operands<T>::S0},
     {"A0", &Operands<T>::A0},
     {"P0", &Operands<T>::P0},
@@ -140,6 +142,9 @@ std::vector<Need> needs(const Spec& spec, const Dims& dims, bool has_P0) {
     case Precond::kNone:
     case Precond::kIdentity:
       break;
+    case Precond::kFree:
+      list.push_back({"k_write", per_key});
+      break;
     case Precond::kAtkStable:
       list.push_back({"log_atk_scale", {H}});
       break;
@@ -159,6 +164,7 @@ std::vector<Need> needs(const Spec& spec, const Dims& dims, bool has_P0) {
         list.push_back({"ridge", {H}});
       break;
   }
+  if (spec.erase == Erase::kFree) list.push_back({"k_erase", per_key});
   if (spec.solve == Solve::kDplr) {
     const bool rwkv7 = spec.tying == Tying::kRwkv7;
     list.push_back({rwkv7 ? "kk" : "a", per_key});

@@ -30,8 +30,8 @@ struct Dims {
 // The inputs, dense; a null pointer means absent.
 template <class T>
 struct Operands {
-  const T *q, *k, *v, *g, *beta, *beta_erase, *d, *g_atk, *beta_atk, *log_atk_scale, *ridge, *a, *b, *kk, *eta, *S0,
-      *A0, *P0, *G0;
+  const T *q, *k, *v, *g, *beta, *beta_erase, *d, *g_atk, *beta_atk, *log_atk_scale, *ridge, *a, *b, *kk, *eta,
+      *k_write, *k_erase, *S0, *A0, *P0, *G0;
 };
 
 template <class T>
@@ -229,6 +229,9 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
       case Precond::kRls:
         w = times(k, P);
         break;
+      case Precond::kFree:
+        w = vector_at(x.k_write, th, K);
+        break;
       default:
         break;
     }
@@ -242,11 +245,12 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     const T gain = gain_of(spec, alpha[0], beta, dot(k, k), m);
 
     // ---- state
+    const Vector e = spec.erase == Erase::kFree ? vector_at(x.k_erase, th, K) : k;
     Vector read_before_decay;  // what the low-rank and Comba erasures read
     if (spec.solve == Solve::kDplr) {
       read_before_decay = times(vector_at(spec.tying == Tying::kRwkv7 ? x.kk : x.a, th, K), S);
     } else if (spec.gain == Gain::kComba) {
-      read_before_decay = times(k, S);
+      read_before_decay = times(e, S);
     }
     if (spec.decay != Decay::kNone) {
       for (std::size_t i = 0; i < S.size(); ++i) S[i] = alpha[i / static_cast<std::size_t>(V)] * S[i];
@@ -265,7 +269,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
       Vector update = scaled(gain, v);  // offline
       const Vector erased = spec.solve == Solve::kOffline ? Vector()
                             : spec.gain == Gain::kComba   ? scaled(x.beta_erase[tu], read_before_decay)
-                                                          : scaled(gain, times(k, S));
+                                                          : scaled(gain, times(e, S));
       for (std::size_t j = 0; j < erased.size(); ++j) update[j] = update[j] - erased[j];
       add_outer(S, w, update);
     }

@@ -130,6 +130,18 @@ std::vector<Row> make_rows() {
        "App. E.3",
        "PKDA with a tanh squash and write key Bk / (1 + k.Bk)"},
 
+      // Keys that the caller gives: any preconditioner, and gates of the erase key as GDN-2 has them.
+      {"delta_net_free", {.precond = Precond::kFree}, "App. D.2", "DeltaNet with a write key of its own, k_write"},
+      {"gdn_free",
+       {.decay = kScalar, .precond = Precond::kFree},
+       "App. D.2",
+       "Gated DeltaNet with a write key of its own, k_write"},
+      {"kda_free", {.decay = kDiag, .precond = Precond::kFree}, "App. D.2", "KDA with a write key of its own, k_write"},
+      {"kda_erase",
+       {.decay = kDiag, .erase = Erase::kFree},
+       "App. D.2",
+       "KDA with an erase key of its own, k_erase, behind the decay"},
+
       // Diagonal plus low rank.
       {"dplr", {.solve = Solve::kDplr, .decay = kDiag}, "App. D.2", "Diagonal plus low rank, a and b free"},
       {"dplr_a_eq_b",
@@ -166,7 +178,9 @@ constexpr Word<Precond> kPreconds[] = {{"none", Precond::kNone},
                                        {"atk_raw", Precond::kAtkRaw},
                                        {"rls", Precond::kRls},
                                        {"atq", Precond::kAtq},
-                                       {"mesa", Precond::kMesa}};
+                                       {"mesa", Precond::kMesa},
+                                       {"free", Precond::kFree}};
+constexpr Word<Erase> kErases[] = {{"key", Erase::kKey}, {"free", Erase::kFree}};
 constexpr Word<Squash> kSquashes[] = {{"fast", Squash::kFast}, {"tanh", Squash::kTanh}};
 constexpr Word<Range> kRanges[] = {{"sym", Range::kSym}, {"amplify", Range::kAmplify}, {"dampen", Range::kDampen}};
 constexpr Word<Norm> kNorms[] = {
@@ -269,6 +283,7 @@ const std::vector<Option>& option_table() {
       choice<&Spec::solve, kSolves>("solve"),
       choice<&Spec::decay, kDecays>("decay"),
       choice<&Spec::gain, kGains>("gain"),
+      choice<&Spec::erase, kErases>("erase"),
       choice<&Spec::precond, kPreconds>("precond"),
       choice<&Spec::squash, kSquashes>("squash"),
       choice<&Spec::range, kRanges>("range"),
@@ -379,10 +394,23 @@ void validate(const Spec& spec) {
     default:
       break;
   }
+  if (spec.erase == Erase::kFree) {
+    require(spec.solve != Solve::kOffline, "erase", "key with solve offline, which erases nothing");
+    require(spec.solve != Solve::kDplr, "erase", "key with solve dplr, whose erase key is a");
+    require(spec.precond != Precond::kFree, "erase",
+            "key with precond free: no other key would be read, so that the erase key can be k itself");
+    require(spec.precond != Precond::kRls, "erase", "key with precond rls, which is exact for the key that it erases");
+    require(
+        spec.gain == Gain::kOne || spec.gain == Gain::kBeta, "gain",
+        "one or beta with erase free: comba's erase key is dplr's a with tying b_eq_k, and the others divide by k.k "
+        "or k.Pk, which is no size of a free key");
+    require(spec.norm == Norm::kNone, "norm", "none with erase free: k.Pk is no size of a free key");
+  }
   if (spec.gain == Gain::kComba) {
     require(spec.solve == Solve::kOnline, "solve", "online with gain comba");
     require(spec.decay != Decay::kDiag, "decay", "none, const or scalar with gain comba");
-    require(spec.precond == Precond::kNone, "precond", "none with gain comba");
+    require(spec.precond == Precond::kNone || spec.precond == Precond::kFree, "precond",
+            "none or free with gain comba");
   }
   if (spec.solve == Solve::kDplr) {
     require(spec.precond == Precond::kNone, "precond", "none with solve dplr");

@@ -37,7 +37,10 @@ def draw(row, B=2, T=37, H=2, U=4, K=12, V=20, cu_seqlens=None, dtype=torch.floa
         if name == "ridge" and spec["precond"] == "rls":
             axes = "H"
         shape = [sizes[axis] for axis in axes]
-        tensors[name] = _values(name, shape, generator).to(dtype).requires_grad_()
+        values = _values(name, shape, generator)
+        if name in ("k_write", "k_erase"):  # near k: along other keys the state grows without end
+            values = values * tensors["k"].detach().float()
+        tensors[name] = values.to(dtype).requires_grad_()
     if cu_seqlens is not None:
         tensors["cu_seqlens"] = torch.tensor(cu_seqlens)
     return tensors
@@ -48,7 +51,7 @@ def _values(name, shape, generator):
         return -torch.rand(shape, generator=generator)
     if name in ("beta", "beta_erase", "beta_atk", "eta", "A0"):
         return torch.rand(shape, generator=generator)
-    if name == "ridge":
+    if name in ("ridge", "k_write", "k_erase"):
         return 0.5 + torch.rand(shape, generator=generator)
     values = torch.randn(shape, generator=generator)
     if name == "G0":

@@ -30,6 +30,8 @@ def recurrence(
     b: Tensor | None = None,
     kk: Tensor | None = None,
     eta: Tensor | None = None,
+    k_write: Tensor | None = None,
+    k_erase: Tensor | None = None,
     S0: Tensor | None = None,
     A0: Tensor | None = None,
     P0: Tensor | None = None,
@@ -54,7 +56,7 @@ def recurrence(
     """
     tensors = (
         *(q, k, v, g, beta, beta_erase, d, g_atk, beta_atk, log_atk_scale, ridge),
-        *(a, b, kk, eta, S0, A0, P0, G0),
+        *(a, b, kk, eta, k_write, k_erase, S0, A0, P0, G0),
     )
     options = (row, l2norm, number("scale", scale), number("x", x), number("eps", eps))
     simple = is_simple(tensors, cu_seqlens) and q is not None and v is not None and q.dim() == v.dim() == 4
