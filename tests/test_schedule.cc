@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "deltanet/error.h"
-#include "train/learner.h"
 #include "train/schedule.h"
 
 namespace deltanet {
@@ -42,22 +41,12 @@ TEST(Schedule, WsdFallsInALineAtTheEnd) {
   EXPECT_NEAR(learning_rate(schedule, 99), 0.0, 1e-12);
 }
 
-// The schedule of the small experiments, which ends at zero.
-TEST(CosineLr, GoesFromThePeakOverItsHalfToZero) {
-  EXPECT_EQ(cosine_lr(3e-3, 0, 1000, 0), 3e-3);
-  EXPECT_DOUBLE_EQ(cosine_lr(3e-3, 250, 1000, 0), 3e-3 * (0.5 + std::sqrt(0.125)));
-  EXPECT_DOUBLE_EQ(cosine_lr(3e-3, 500, 1000, 0), 1.5e-3);
-  EXPECT_DOUBLE_EQ(cosine_lr(3e-3, 750, 1000, 0), 3e-3 * (0.5 - std::sqrt(0.125)));
-  EXPECT_GT(cosine_lr(3e-3, 999, 1000, 0), 0);
-  EXPECT_NEAR(cosine_lr(3e-3, 1000, 1000, 0), 0, 1e-18);
-}
-
-TEST(CosineLr, WarmsUpInALineToThePeak) {
-  for (int64_t step = 0; step <= 20; ++step) {
-    EXPECT_DOUBLE_EQ(cosine_lr(2.1, step, 1020, 20), 0.1 * static_cast<double>(step + 1)) << step;
-  }
-  EXPECT_DOUBLE_EQ(cosine_lr(2.1, 520, 1020, 20), 1.05);  // half of what is behind the warm-up
-  EXPECT_NEAR(cosine_lr(2.1, 1020, 1020, 20), 0, 1e-15);
+TEST(Schedule, HalfACosineGoesFromOneOverItsHalfToZero) {
+  EXPECT_EQ(half_cosine(0), 1.0);
+  EXPECT_DOUBLE_EQ(half_cosine(0.25), 0.5 + std::sqrt(0.125));
+  EXPECT_DOUBLE_EQ(half_cosine(0.5), 0.5);
+  EXPECT_DOUBLE_EQ(half_cosine(0.75), 0.5 - std::sqrt(0.125));
+  EXPECT_NEAR(half_cosine(1), 0, 1e-16);
 }
 
 TEST(Schedule, NamesReadBack) {

@@ -108,7 +108,7 @@ Outcome run_on(int ranks, const TrainConfig& config, const BatchSource& data, co
     }
     own.best_loss = trainer.state().best_loss;
     own.best_step = trainer.state().best_step;
-    for (const Trainer::Moment& moment : trainer.moments()) {
+    for (const ModelAdamW::Moment& moment : trainer.moments()) {
       const int64_t begin = (*moment.begins)[processes.rank()], end = (*moment.begins)[processes.rank() + 1];
       EXPECT_EQ(static_cast<int64_t>(moment.own->size()), end - begin);
       std::vector<float> all(static_cast<std::size_t>(moment.begins->back()));

@@ -14,8 +14,8 @@
 #include "deltanet/error.h"
 #include "nn/linear.h"
 #include "nn/matmul/onednn.h"
-#include "train/adamw.h"
 #include "train/batch_model.h"
+#include "train/model_adamw.h"
 
 namespace deltanet::bench {
 namespace {
@@ -92,10 +92,8 @@ class Subject {
         layout_(std::make_shared<Layout>(config)),
         weights_(std::make_shared<Weights>(layout_, parse_weight_type(options.precision), /*keep_masters=*/true)),
         model_(weights_, threads, options.batch, options.length, options.recompute ? Keep::kRecompute : Keep::kAll),
-        matrices_(layout_->matrices_size(), {}),
-        vectors_(layout_->vectors_size(), {}),
-        dmatrices_(static_cast<std::size_t>(layout_->matrices_size())),
-        dvectors_(static_cast<std::size_t>(layout_->vectors_size())) {
+        adamw_(*layout_, {}),
+        gradients_(*layout_) {
     weights_->initialise(1, threads);
     std::mt19937 random(1);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config.vocab_size - 1));
@@ -106,16 +104,12 @@ class Subject {
   }
 
   void step() {
-    const double loss =
-        model_.loss_and_gradients(ids_, targets_, offsets_, {.target = 1.0f / static_cast<float>(ids_.size())},
-                                  {.matrices = dmatrices_.data(), .vectors = dvectors_.data(), .add = false});
-    const double norm = std::sqrt(squared_norm(dmatrices_.data(), layout_->matrices_size(), threads_) +
-                                  squared_norm(dvectors_.data(), layout_->vectors_size(), threads_));
+    const double loss = model_.loss_and_gradients(
+        ids_, targets_, offsets_, {.target = 1.0f / static_cast<float>(ids_.size())}, gradients_.replaced());
+    const double norm = gradient_norm(gradients_, threads_);
     if (!std::isfinite(loss) || !std::isfinite(norm)) throw Error("[bench train] the loss is not finite");
-    const auto clip = static_cast<float>(std::min(1.0, 1.0 / norm));
-    constexpr double kRate = 1e-4;
-    matrices_.step(weights_->matrices(), dmatrices_.data(), clip, kRate, threads_);
-    vectors_.step(weights_->vectors(), dvectors_.data(), clip, kRate, threads_);
+    constexpr double kRate = 1e-4, kClip = 1;
+    adamw_.step(*weights_, gradients_, norm, kClip, kRate, threads_);
     weights_->refresh(threads_);
     loss_ = loss / static_cast<double>(ids_.size());
   }
@@ -140,8 +134,8 @@ class Subject {
 
   std::vector<std::pair<std::string, int64_t>> memory() const {
     return {{"weights", weights_->bytes()},
-            {"gradients", 4 * static_cast<int64_t>(dmatrices_.size() + dvectors_.size()) + model_.gradient_bytes()},
-            {"moments", 8 * static_cast<int64_t>(matrices_.size() + vectors_.size())},
+            {"gradients", 4 * adamw_.size() + model_.gradient_bytes()},
+            {"moments", 8 * adamw_.size()},
             {"activations", model_.planned_bytes()}};
   }
 
@@ -154,8 +148,8 @@ class Subject {
   std::shared_ptr<const Layout> layout_;
   std::shared_ptr<Weights> weights_;
   BatchModel model_;
-  AdamW matrices_, vectors_;
-  std::vector<float> dmatrices_, dvectors_;
+  ModelAdamW adamw_;
+  GradientArrays gradients_;
   std::vector<int32_t> ids_, targets_;
   std::vector<int64_t> offsets_;
   double loss_ = 0;

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "deltanet/error.h"
 #include "train/learner.h"
+#include "train/schedule.h"
 
 namespace deltanet {
 namespace {
@@ -143,10 +144,10 @@ Config mqar_config(const MqarRun& run) {
   return config;
 }
 
-MqarRun quick_mqar_run(int64_t steps) {
+MqarRun quick_mqar_run(int64_t steps, int64_t batch) {
   MqarRun run;
   run.lr = 5e-3;
-  run.batch = 32;
+  run.batch = batch;
   run.epochs = 1;
   run.validations = 10;
   // 0.02 suits widths of a thousand. In a model of 32 it makes every projection and convolution nearly nothing.
@@ -186,7 +187,8 @@ MqarResult run_mqar(const MqarRun& run, const std::function<void(const MqarProgr
     for_passes(batch, [&](auto ids, auto targets, auto offsets) {
       batch_loss += learner.accumulate(ids, targets, offsets, scale);
     });
-    if (!learner.step(cosine_lr(run.lr, now.step, now.steps, 0), std::numeric_limits<double>::infinity())) {
+    const double done = static_cast<double>(now.step) / static_cast<double>(now.steps);
+    if (!learner.step(run.lr * half_cosine(done), std::numeric_limits<double>::infinity())) {
       result.end = MqarEnd::kDiverged;  // weights that are not finite stay so
     }
     result.train_seconds += seconds_since(step_start);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "model/layout.h"
 
 namespace deltanet {
@@ -25,6 +27,20 @@ struct Gradients {
 
   float* matrix(const MatrixAt& at) const { return matrices + at.offset; }
   float* vector(int64_t offset) const { return offset == kAbsent ? nullptr : vectors + offset; }
+};
+
+// Room for the gradients of all parameters, zeros at first: where they are summed, and what an optimizer reads.
+struct GradientArrays {
+  GradientArrays() = default;
+  explicit GradientArrays(const Layout& layout) { resize(layout); }
+  void resize(const Layout& layout) {
+    matrices.resize(static_cast<std::size_t>(layout.matrices_size()));
+    vectors.resize(static_cast<std::size_t>(layout.vectors_size()));
+  }
+  Gradients added() { return {.matrices = matrices.data(), .vectors = vectors.data(), .add = true}; }
+  Gradients replaced() { return {.matrices = matrices.data(), .vectors = vectors.data(), .add = false}; }
+
+  std::vector<float> matrices, vectors;
 };
 
 }  // namespace deltanet

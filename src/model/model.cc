@@ -111,8 +111,7 @@ int64_t Model::Impl::begin_gradients(std::span<const int32_t> targets) {
   }
   const int64_t count = count_targets(targets);
   if (count == 0) throw Error("[model] targets: all are -100; expected at least one token to predict");
-  dmatrices.resize(static_cast<std::size_t>(layout->matrices_size()));
-  dvectors.resize(static_cast<std::size_t>(layout->vectors_size()));
+  gradients.resize(*layout);
   return count;
 }
 
@@ -121,13 +120,13 @@ LossSum Model::Impl::loss_and_gradients(std::span<const int32_t> ids, std::span<
   const int64_t count = begin_gradients(targets);
   const auto rows = static_cast<int64_t>(ids.size());
   const double sum = language_model.loss_and_gradients(ids, targets, offsets, mean_of(count, rows),
-                                                       recompute ? Keep::kRecompute : Keep::kAll, gradients());
+                                                       recompute ? Keep::kRecompute : Keep::kAll, gradients.replaced());
   return {sum, count};
 }
 
 std::span<const float> Model::gradient(std::string_view name) const {
   const Parameter& parameter = impl_->find(name);
-  const std::vector<float>& from = parameter.is_matrix ? impl_->dmatrices : impl_->dvectors;
+  const std::vector<float>& from = parameter.is_matrix ? impl_->gradients.matrices : impl_->gradients.vectors;
   if (from.empty()) throw Error("[model] gradient: none yet; call loss_and_gradients first");
   return {from.data() + parameter.offset, static_cast<std::size_t>(parameter.size)};
 }

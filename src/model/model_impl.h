@@ -32,8 +32,7 @@ struct Model::Impl {
 
   // Makes room for gradients and returns the number of targets. Throws Error if there is none, or no gradient.
   int64_t begin_gradients(std::span<const int32_t> targets);
-  Gradients gradients() { return {.matrices = dmatrices.data(), .vectors = dvectors.data(), .add = false}; }
-  // Of the mean loss, to dmatrices and dvectors.
+  // Of the mean loss, to `gradients`.
   LossSum loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                              std::span<const int64_t> offsets, bool recompute);
 
@@ -41,8 +40,8 @@ struct Model::Impl {
   std::shared_ptr<Weights> weights;
   LanguageModel language_model;
   int threads;
-  std::vector<float> dmatrices, dvectors;  // empty until gradients are wanted
-  std::filesystem::path source;            // where it was loaded from; empty: nowhere
+  GradientArrays gradients;      // empty until they are wanted
+  std::filesystem::path source;  // where it was loaded from; empty: nowhere
 };
 
 struct Session::Impl {

@@ -3,10 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "model/language_model.h"
-#include "train/adamw.h"
+#include "train/model_adamw.h"
 
 namespace deltanet {
 
@@ -16,6 +15,7 @@ class Learner {
   Learner(const Config& config, uint64_t seed, const AdamWOptions& options, int threads);
 
   LanguageModel& model() { return model_; }
+  const Weights& weights() const { return *weights_; }
 
   // Adds `scale` times the gradients of the summed loss over the targets that are not -100, and returns that sum.
   double accumulate(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
@@ -28,11 +28,8 @@ class Learner {
   int threads_;
   std::shared_ptr<Weights> weights_;
   LanguageModel model_;
-  std::vector<float> dmatrices_, dvectors_;
-  AdamW adam_matrices_, adam_vectors_;
+  GradientArrays gradients_;
+  ModelAdamW adamw_;
 };
-
-// peak at the beginning, zero at step == steps, half a cosine between; the first `warmup` steps rise to the peak.
-double cosine_lr(double peak, int64_t step, int64_t steps, int64_t warmup);
 
 }  // namespace deltanet

@@ -1,18 +1,15 @@
 #include "deltanet/optimizer.h"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 
 #include "base/parallel.h"
 #include "deltanet/error.h"
 #include "model/checkpoint/safetensors.h"
 #include "model/model_impl.h"
-#include "train/adamw.h"
 #include "train/batch_model.h"
+#include "train/model_adamw.h"
 
 namespace deltanet {
 namespace {
@@ -37,27 +34,14 @@ void check(const TrainStepOptions& options) {
 }  // namespace
 
 struct Optimizer::Impl {
-  struct Moment {
-    std::string_view name;
-    std::vector<float>* values;
-  };
-
-  explicit Impl(Model::Impl& trained)
-      : model(trained), matrices(trained.layout->matrices_size(), {}), vectors(trained.layout->vectors_size(), {}) {}
-
-  std::array<Moment, 4> moments() {
-    return {{{"matrices.m", &matrices.m()},
-             {"matrices.v", &matrices.v()},
-             {"vectors.m", &vectors.m()},
-             {"vectors.v", &vectors.v()}}};
-  }
+  explicit Impl(Model::Impl& trained) : model(trained), adamw(*trained.layout, {}) {}
 
   // As Model::loss_and_gradients, with the sequences shared out over the threads where that pays.
   LossSum loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                              std::span<const int64_t> offsets, bool recompute);
 
   Model::Impl& model;
-  AdamW matrices, vectors;
+  ModelAdamW adamw;
   std::unique_ptr<BatchModel> shared;  // null until a batch is shared out
   Keep shared_keep = Keep::kAll;
 };
@@ -77,7 +61,8 @@ LossSum Optimizer::Impl::loss_and_gradients(std::span<const int32_t> ids, std::s
         std::make_unique<BatchModel>(model.weights, threads, sequences, (tokens + sequences - 1) / sequences, keep);
     shared_keep = keep;
   }
-  const double sum = shared->loss_and_gradients(ids, targets, offsets, mean_of(count, tokens), model.gradients());
+  const double sum =
+      shared->loss_and_gradients(ids, targets, offsets, mean_of(count, tokens), model.gradients.replaced());
   return {sum, count};
 }
 
@@ -93,7 +78,7 @@ Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 Optimizer::~Optimizer() = default;
 
-int64_t Optimizer::steps() const { return impl_->vectors.steps(); }
+int64_t Optimizer::steps() const { return impl_->adamw.steps(); }
 
 TrainStepResult Optimizer::step(std::span<const int32_t> ids, std::span<const int32_t> targets,
                                 std::span<const int64_t> offsets, const TrainStepOptions& options) {
@@ -102,28 +87,22 @@ TrainStepResult Optimizer::step(std::span<const int32_t> ids, std::span<const in
   const LossSum sum = impl_->loss_and_gradients(ids, targets, offsets, options.recompute);
   TrainStepResult result{.loss = sum.mean()};
   const int threads = model.threads;
-  const auto norm_of = [&](const std::vector<float>& values) {
-    return squared_norm(values.data(), static_cast<int64_t>(values.size()), threads);
-  };
-  result.grad_norm = std::sqrt(norm_of(model.dmatrices) + norm_of(model.dvectors));
+  result.grad_norm = gradient_norm(model.gradients, threads);
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) return result;
-  const auto scale = static_cast<float>(std::min(1.0, options.clip / result.grad_norm));
-  impl_->matrices.set_options(options.adamw);
-  impl_->vectors.set_options(options.adamw);
-  impl_->matrices.step(model.weights->matrices(), model.dmatrices.data(), scale, options.lr, threads);
-  impl_->vectors.step(model.weights->vectors(), model.dvectors.data(), scale, options.lr, threads);
+  impl_->adamw.set_options(options.adamw);
+  impl_->adamw.step(*model.weights, model.gradients, result.grad_norm, options.clip, options.lr, threads);
   model.weights->refresh(threads);
   return result;
 }
 
 void Optimizer::save(const std::string& path) const {
   std::vector<StoredTensor> tensors;
-  for (const Impl::Moment& moment : impl_->moments()) {
+  for (const ModelAdamW::Moment& moment : impl_->adamw.moments()) {
     tensors.push_back({.name = std::string(moment.name),
-                       .shape = {static_cast<int64_t>(moment.values->size())},
-                       .data = reinterpret_cast<const std::byte*>(moment.values->data()),
-                       .bytes = static_cast<int64_t>(moment.values->size() * sizeof(float))});
+                       .shape = {static_cast<int64_t>(moment.own->size())},
+                       .data = reinterpret_cast<const std::byte*>(moment.own->data()),
+                       .bytes = static_cast<int64_t>(moment.own->size() * sizeof(float))});
   }
   write_safetensors(path, tensors, {{"format", std::string(kFormat)}, {"steps", std::to_string(steps())}});
 }
@@ -139,19 +118,18 @@ void Optimizer::load(const std::string& path) {
   const std::string count = text("steps");
   std::from_chars(count.data(), count.data() + count.size(), steps);
   if (text("format") != kFormat || steps < 0) fail("not the state of an optimizer");
-  for (const Impl::Moment& moment : impl_->moments()) {  // all are checked before the first is changed
+  for (const ModelAdamW::Moment& moment : impl_->adamw.moments()) {  // all are checked before the first is changed
     const StoredTensor* stored = file.find(moment.name);
-    if (!stored || stored->dtype != DType::kF32 || stored->count() != static_cast<int64_t>(moment.values->size())) {
-      fail(std::string(moment.name) + ": missing or of another size; expected " +
-           std::to_string(moment.values->size()) + " floats, as the model has");
+    if (!stored || stored->dtype != DType::kF32 || stored->count() != static_cast<int64_t>(moment.own->size())) {
+      fail(std::string(moment.name) + ": missing or of another size; expected " + std::to_string(moment.own->size()) +
+           " floats, as the model has");
     }
   }
-  for (const Impl::Moment& moment : impl_->moments()) {
+  for (const ModelAdamW::Moment& moment : impl_->adamw.moments()) {
     const StoredTensor& stored = *file.find(moment.name);
-    stored.read(0, stored.bytes, moment.values->data());
+    stored.read(0, stored.bytes, moment.own->data());
   }
-  impl_->matrices.set_steps(steps);
-  impl_->vectors.set_steps(steps);
+  impl_->adamw.set_steps(steps);
 }
 
 }  // namespace deltanet

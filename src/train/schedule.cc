@@ -27,6 +27,8 @@ ScheduleKind parse_schedule(std::string_view name) {
   throw Error("[train] schedule: given \"" + std::string(name) + "\"; expected cosine, constant or wsd");
 }
 
+double half_cosine(double done) { return 0.5 * (1.0 + std::cos(std::numbers::pi * done)); }
+
 double learning_rate(const Schedule& schedule, int64_t step) {
   const auto done = static_cast<double>(step + 1);  // the first step learns, the last one reaches the end
   const auto warmup = static_cast<double>(schedule.warmup), steps = static_cast<double>(schedule.steps);
@@ -39,7 +41,7 @@ double learning_rate(const Schedule& schedule, int64_t step) {
   double height = 1.0;
   switch (schedule.kind) {
     case ScheduleKind::kCosine:
-      height = 0.5 * (1.0 + std::cos(std::numbers::pi * progress(warmup)));
+      height = half_cosine(progress(warmup));
       break;
     case ScheduleKind::kConstant:
       break;

@@ -24,6 +24,9 @@ struct Schedule {
   double decay_part = 0.2;  // of the steps: how long the decay of wsd is
 };
 
+// Half a cosine: 1 where nothing is done, 0 where all (1) is.
+double half_cosine(double done);
+
 // The learning rate of a step, counted from 0.
 double learning_rate(const Schedule& schedule, int64_t step);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <new>
 
 #include "base/parallel.h"
@@ -12,13 +13,6 @@
 
 namespace deltanet {
 namespace {
-
-// Parts of [0, count) for each process, as even as they get.
-std::vector<int64_t> split(int64_t count, int parts) {
-  std::vector<int64_t> begins;
-  for (int64_t i = 0; i <= parts; ++i) begins.push_back(count * i / parts);
-  return begins;
-}
 
 int64_t count_targets(const Batch& batch) {
   return std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != nn::kIgnoredLabel; });
@@ -53,14 +47,12 @@ Trainer::Trainer(const TrainConfig& config, Communicator& processes)
     throw Error("[train] batch_size: given " + std::to_string(config.batch_size) +
                 "; expected at least one sequence for each of the " + std::to_string(processes.size()) + " processes");
   }
-  const int rank = processes.rank();
-  matrices_begin_ = split(layout_->matrices_size(), processes.size());
-  vectors_begin_ = split(layout_->vectors_size(), processes.size());
-  const int64_t own_matrices = matrices_begin_[rank + 1] - matrices_begin_[rank];
-  const int64_t own_vectors = vectors_begin_[rank + 1] - vectors_begin_[rank];
   constexpr int64_t kFloat = sizeof(float);
   memory_.gradients = (layout_->matrices_size() + layout_->vectors_size()) * kFloat;
-  memory_.moments = 2 * (own_matrices + own_vectors) * kFloat;
+  for (const int64_t size : {layout_->matrices_size(), layout_->vectors_size()}) {
+    const std::vector<int64_t> begins = share_begins(size, processes.size());
+    memory_.moments += 2 * (begins[processes.rank() + 1] - begins[processes.rank()]) * kFloat;
+  }
   const int64_t available = available_memory();
   try {
     // Nothing of this is written to yet, so the system has not given any memory.
@@ -72,10 +64,8 @@ Trainer::Trainer(const TrainConfig& config, Communicator& processes)
     memory_.gradients += model_->gradient_bytes();
     memory_.activations = model_->planned_bytes();
     check_fits(memory_, available, of_other_processes());
-    dmatrices_.resize(static_cast<std::size_t>(layout_->matrices_size()));
-    dvectors_.resize(static_cast<std::size_t>(layout_->vectors_size()));
-    matrices_ = std::make_unique<AdamW>(own_matrices, config.adamw());
-    vectors_ = std::make_unique<AdamW>(own_vectors, config.adamw());
+    gradients_.resize(*layout_);
+    adamw_ = std::make_unique<ModelAdamW>(*layout_, config.adamw(), processes.rank(), processes.size());
   } catch (const std::bad_alloc&) {
     try {
       complete_plan();
@@ -127,7 +117,7 @@ void Trainer::initialise() {
 
 double Trainer::accumulate_gradients(const BatchSource& data) {
   // The share of this process in the samples of the step, a pass at a time.
-  const std::vector<int64_t> shares = split(config_.batch_size, processes_.size());
+  const std::vector<int64_t> shares = share_begins(config_.batch_size, processes_.size());
   const int64_t end = shares[processes_.rank() + 1], first_sample = state_.step * config_.batch_size;
   const int64_t per_pass = config_.sequences_per_pass();
   batches_.clear();
@@ -146,25 +136,23 @@ double Trainer::accumulate_gradients(const BatchSource& data) {
     std::function<void(const GradientRange&)> send;
     if (i + 1 == batches_.size()) {
       send = [&](const GradientRange& done) {
-        processes_.start_sum(dmatrices_.data() + done.matrices_begin, done.matrices_end - done.matrices_begin);
-        processes_.start_sum(dvectors_.data() + done.vectors_begin, done.vectors_end - done.vectors_begin);
+        processes_.start_sum(gradients_.matrices.data() + done.matrices_begin, done.matrices_end - done.matrices_begin);
+        processes_.start_sum(gradients_.vectors.data() + done.vectors_begin, done.vectors_end - done.vectors_begin);
       };
     }
-    totals[0] +=
-        model_->loss_and_gradients(batches_[i].ids, batches_[i].targets, batches_[i].offsets, scale,
-                                   {.matrices = dmatrices_.data(), .vectors = dvectors_.data(), .add = i > 0}, send);
+    totals[0] += model_->loss_and_gradients(batches_[i].ids, batches_[i].targets, batches_[i].offsets, scale,
+                                            i > 0 ? gradients_.added() : gradients_.replaced(), send);
   }
   processes_.sum(&totals[0], 1);
   processes_.wait();
   return totals[0] / totals[1];
 }
 
-void Trainer::update(double lr, float grad_scale) {
-  const int64_t matrices = matrices_begin_[processes_.rank()], vectors = vectors_begin_[processes_.rank()];
-  matrices_->step(weights_->matrices() + matrices, dmatrices_.data() + matrices, grad_scale, lr, threads_);
-  vectors_->step(weights_->vectors() + vectors, dvectors_.data() + vectors, grad_scale, lr, threads_);
-  processes_.all_gather(weights_->matrices(), matrices_begin_);
-  processes_.all_gather(weights_->vectors(), vectors_begin_);
+void Trainer::update(const StepReport& report) {
+  const double clip = config_.clip > 0 ? config_.clip : std::numeric_limits<double>::infinity();
+  adamw_->step(*weights_, gradients_, report.grad_norm, clip, report.lr, threads_);
+  processes_.all_gather(weights_->matrices(), adamw_->matrices_begins());
+  processes_.all_gather(weights_->vectors(), adamw_->vectors_begins());
   weights_->refresh(threads_);
 }
 
@@ -173,8 +161,7 @@ StepReport Trainer::step(const BatchSource& data) {
   report.lr = learning_rate(schedule_, state_.step);
   double result[2];  // loss and norm, the same bits in all processes
   result[0] = accumulate_gradients(data);
-  result[1] = std::sqrt(squared_norm(dmatrices_.data(), layout_->matrices_size(), threads_) +
-                        squared_norm(dvectors_.data(), layout_->vectors_size(), threads_));
+  result[1] = gradient_norm(gradients_, threads_);
   processes_.broadcast(result, sizeof result);
   report.loss = result[0];
   report.grad_norm = result[1];
@@ -185,8 +172,7 @@ StepReport Trainer::step(const BatchSource& data) {
     if (++state_.bad_in_a_row >= config_.max_bad_steps) stop_with_diagnosis(report);
     return report;
   }
-  const bool clips = config_.clip > 0 && report.grad_norm > config_.clip;
-  update(report.lr, clips ? static_cast<float>(config_.clip / report.grad_norm) : 1.0f);
+  update(report);
   ++state_.optimizer_steps;
   state_.bad_in_a_row = 0;
   state_.last_good_loss = report.loss;
@@ -195,7 +181,7 @@ StepReport Trainer::step(const BatchSource& data) {
 
 void Trainer::stop_with_diagnosis(const StepReport& last) const {
   const std::string weight = first_not_finite(*layout_, weights_->matrices(), weights_->vectors());
-  const std::string gradient = first_not_finite(*layout_, dmatrices_.data(), dvectors_.data());
+  const std::string gradient = first_not_finite(*layout_, gradients_.matrices.data(), gradients_.vectors.data());
   std::string where = "all gradients are finite";
   if (!weight.empty()) {
     where = "the weight " + weight + " is not finite";
@@ -214,7 +200,7 @@ void Trainer::stop_with_diagnosis(const StepReport& last) const {
 
 double Trainer::evaluate(const BatchSource& held_out) {
   const int64_t samples = std::min(held_out.samples_per_epoch(), config_.eval_batches * config_.batch_size);
-  const std::vector<int64_t> shares = split(samples, processes_.size());
+  const std::vector<int64_t> shares = share_begins(samples, processes_.size());
   const int64_t end = shares[processes_.rank() + 1], per_pass = config_.sequences_per_pass();
   double totals[2] = {0, 0};
   Batch batch;
@@ -233,17 +219,9 @@ double Trainer::evaluate(const BatchSource& held_out) {
   return loss;
 }
 
-std::array<Trainer::Moment, 4> Trainer::moments() {
-  return {{{"matrices.m", &matrices_->m(), &matrices_begin_},
-           {"matrices.v", &matrices_->v(), &matrices_begin_},
-           {"vectors.m", &vectors_->m(), &vectors_begin_},
-           {"vectors.v", &vectors_->v(), &vectors_begin_}}};
-}
-
 void Trainer::restore(const TrainState& state) {
   state_ = state;
-  matrices_->set_steps(state.optimizer_steps);
-  vectors_->set_steps(state.optimizer_steps);
+  adamw_->set_steps(state.optimizer_steps);
   weights_->refresh(threads_);
 }
 

@@ -5,14 +5,13 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "train/adamw.h"
 #include "train/batch_model.h"
 #include "train/batch_source.h"
 #include "train/communicator.h"
 #include "train/memory_plan.h"
+#include "train/model_adamw.h"
 #include "train/train_config.h"
 
 namespace deltanet {
@@ -59,20 +58,15 @@ class Trainer {
   // Mean loss over the first samples of held-out data; the best one is remembered.
   double evaluate(const BatchSource& held_out);
 
-  // For checkpoints: the moments that this process owns, [(*begins)[rank], (*begins)[rank + 1]) of the whole array.
-  struct Moment {
-    std::string_view name;
-    std::vector<float>* own;
-    const std::vector<int64_t>* begins;
-  };
-  std::array<Moment, 4> moments();
+  // For checkpoints.
+  std::array<ModelAdamW::Moment, 4> moments() { return adamw_->moments(); }
   void restore(const TrainState& state);  // after weights and moments were filled in
 
  private:
   int64_t of_other_processes();  // bytes that those on this machine plan
   void complete_plan();
   double accumulate_gradients(const BatchSource& data);  // the mean loss of the step
-  void update(double lr, float grad_scale);
+  void update(const StepReport& report);
   [[noreturn]] void stop_with_diagnosis(const StepReport& last) const;
 
   TrainConfig config_;
@@ -83,10 +77,9 @@ class Trainer {
   std::shared_ptr<Weights> weights_;
   std::unique_ptr<BatchModel> model_;
   MemoryPlan memory_;
-  std::vector<float> dmatrices_, dvectors_;
-  std::vector<int64_t> matrices_begin_, vectors_begin_;  // where the part of each process begins; [size + 1]
-  std::unique_ptr<AdamW> matrices_, vectors_;            // of this process
-  std::vector<Batch> batches_;                           // of a step, one for each pass
+  GradientArrays gradients_;
+  std::unique_ptr<ModelAdamW> adamw_;
+  std::vector<Batch> batches_;  // of a step, one for each pass
   TrainState state_;
 };
 

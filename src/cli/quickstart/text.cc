@@ -16,6 +16,7 @@
 #include "deltanet/error.h"
 #include "model/generation/generate.h"
 #include "train/learner.h"
+#include "train/schedule.h"
 
 namespace deltanet::cli {
 namespace {
@@ -80,7 +81,8 @@ double train(const TextOptions& options, const std::vector<int32_t>& text, Learn
     const double sum =
         learner.accumulate(windows.ids(), windows.targets(), windows.offsets, static_cast<float>(1.0 / tokens));
     const auto share = static_cast<int64_t>(seconds / options.seconds * static_cast<double>(kShares));
-    learner.step(cosine_lr(kPeak, share, kShares, kShares / 50), kClip);
+    learner.step(learning_rate({.peak = kPeak, .end_ratio = 0, .warmup = kShares / 50, .steps = kShares}, share),
+                 kClip);
     loss = kSmoothing * loss + (1 - kSmoothing) * sum / tokens / std::numbers::ln2;
     weight = kSmoothing * weight + (1 - kSmoothing);
     const std::string line = fmt::format("step {}  {:.3f} bits per byte  {} bytes/s  {} left", step, loss / weight,

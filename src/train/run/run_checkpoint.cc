@@ -230,7 +230,7 @@ void add_weights(const Weights& weights, Checksum& checksum) {
 }
 
 // Moments [begin, end), of which each process owns a part, to `all` of the first one. All processes call it.
-void gather_part(Communicator& processes, const Trainer::Moment& moment, int64_t begin, int64_t end, float* all) {
+void gather_part(Communicator& processes, const ModelAdamW::Moment& moment, int64_t begin, int64_t end, float* all) {
   std::vector<int64_t> begins;
   for (const int64_t first : *moment.begins) begins.push_back(std::clamp(first, begin, end) - begin);
   const int64_t own = (*moment.begins)[static_cast<std::size_t>(processes.rank())];
@@ -240,7 +240,7 @@ void gather_part(Communicator& processes, const Trainer::Moment& moment, int64_t
 
 // The first process asks for the moments of all a piece at a time, so that it needs no room for all of them.
 void send_moments(Trainer& trainer) {
-  for (const Trainer::Moment& moment : trainer.moments()) {
+  for (const ModelAdamW::Moment& moment : trainer.moments()) {
     const int64_t size = moment.begins->back();
     for (int64_t begin = 0; begin < size; begin += kPieceValues) {
       gather_part(trainer.processes(), moment, begin, std::min(size, begin + kPieceValues), nullptr);
@@ -252,7 +252,7 @@ void write_moments(const fs::path& path, Trainer& trainer, const RunIdentity& id
   static_assert(kPieceValues % Checksum::kBlock == 0);
   constexpr int64_t kFloat = sizeof(float);
   std::vector<StoredTensor> tensors;
-  for (const Trainer::Moment& moment : trainer.moments()) {
+  for (const ModelAdamW::Moment& moment : trainer.moments()) {
     const int64_t size = moment.begins->back();
     tensors.push_back({.name = std::string(moment.name), .shape = {size}, .bytes = size * kFloat});
     tensors.back().source = [&, moment](int64_t begin, int64_t bytes, void* to) {
@@ -284,7 +284,7 @@ void read_values(const fs::path& directory, const SafetensorsFile& file, Trainer
   Checksum checksum(trainer.threads());
   add_weights(trainer.weights(), checksum);
   std::vector<float> piece;
-  for (const Trainer::Moment& moment : trainer.moments()) {
+  for (const ModelAdamW::Moment& moment : trainer.moments()) {
     const StoredTensor* stored = file.find(moment.name);
     if (!stored || stored->dtype != DType::kF32 || stored->count() != moment.begins->back()) {
       fail(trainer_file, std::string(moment.name) + ": missing or of another size; expected " +
