@@ -9,6 +9,7 @@
 
 #include "attention_samples.h"
 #include "nn/attention/kv_cache.h"
+#include "simd/kernels.h"
 
 namespace deltanet::test {
 namespace {
@@ -110,6 +111,45 @@ TEST_F(AttentionTest, ARingKeepsItsMemoryAndACopyItsState) {
   cache.clear(0);
   const AttentionResult cleared = run(s, in), fresh = run(s, s.call(one_token, 17));
   EXPECT_TRUE(same_bits(cleared.o, fresh.o));
+}
+
+// Sizes from a file, which may say anything: what is taken lies within the memory that came with it.
+TEST(KvCache, RestoresOnlySizesThatFitTogether) {
+  constexpr int64_t kHeads = 2, kDim = 5;
+  struct Sizes {
+    int64_t length, capacity, k_rows, v_rows, more = 0;  // floats beyond whole rows
+  };
+  const auto takes = [&](int64_t window, const Sizes& sizes) {
+    KvCache cache(2, kHeads, kDim, window);
+    const auto floats = [&](int64_t rows) {
+      return std::vector<float>(static_cast<std::size_t>(rows * kHeads * simd::padded(kDim) + sizes.more), 1.0f);
+    };
+    const bool taken = cache.restore(1, sizes.length, sizes.capacity, floats(sizes.k_rows), floats(sizes.v_rows));
+    EXPECT_EQ(cache.sequences[1].length, taken ? sizes.length : 0) << "a sequence that was refused has changed";
+    EXPECT_EQ(cache.sequences[0].length, 0);
+    return taken;
+  };
+  for (const Sizes& sizes : {Sizes{0, 0, 0, 0}, {0, 64, 64, 64}, {40, 64, 64, 64}, {64, 64, 64, 64}}) {
+    EXPECT_TRUE(takes(0, sizes)) << sizes.length << " of " << sizes.capacity;
+    EXPECT_TRUE(takes(64, sizes)) << sizes.length << " of " << sizes.capacity << " in a window";
+  }
+  EXPECT_TRUE(takes(64, {65, 64, 64, 64}));  // the ring has gone round
+  EXPECT_TRUE(takes(64, {1'000'000'007, 64, 64, 64}));
+
+  for (const int64_t window : {int64_t{0}, int64_t{64}}) {
+    EXPECT_FALSE(takes(window, {-1, 64, 64, 64}));
+    EXPECT_FALSE(takes(window, {10, -64, 64, 64}));
+    EXPECT_FALSE(takes(window, {10, 63, 64, 64}));  // another capacity than there is memory for
+    EXPECT_FALSE(takes(window, {10, 65, 64, 64}));
+    EXPECT_FALSE(takes(window, {10, 64, 64, 63}));  // fewer values than keys
+    EXPECT_FALSE(takes(window, {10, 64, 64, 65}));
+    EXPECT_FALSE(takes(window, {10, 63, 63, 63, 1}));  // part of a row
+    EXPECT_FALSE(takes(window, {1, 0, 0, 0}));
+    EXPECT_FALSE(takes(window, {(int64_t{1} << 48) + 1, 64, 64, 64}));
+  }
+  EXPECT_FALSE(takes(0, {65, 64, 64, 64}));   // nothing is thrown away without a window
+  EXPECT_FALSE(takes(64, {10, 65, 65, 65}));  // more than the window
+  EXPECT_FALSE(takes(64, {41, 40, 40, 40}));  // a ring that is smaller than the window does not go round
 }
 
 }  // namespace

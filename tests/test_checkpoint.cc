@@ -1,11 +1,8 @@
 // Checkpoints: directories of transformers are read and written byte for byte, disagreements between index and shards
 // are refused, and a save that is interrupted anywhere never leaves a mixture.
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <map>
@@ -13,37 +10,10 @@
 #include <set>
 #include <sstream>
 
+#include "file_calls.h"
 #include "file_size_limit.h"
 #include "model/checkpoint/checkpoint.h"
 #include "temporary_directory.h"
-
-// The calls that change a directory, in place of the C library's: the process dies at the one whose turn it is.
-namespace {
-int calls_until_crash = -1;  // negative: never
-void count_call() {
-  constexpr int kCrashed = 42;
-  if (calls_until_crash >= 0 && calls_until_crash-- == 0) _exit(kCrashed);
-}
-}  // namespace
-
-extern "C" {
-int rename(const char* from, const char* to) noexcept {
-  count_call();
-  return static_cast<int>(syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
-}
-int unlink(const char* path) noexcept {
-  count_call();
-  return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0));
-}
-int remove(const char* path) noexcept {
-  count_call();
-  return static_cast<int>(syscall(SYS_unlinkat, AT_FDCWD, path, 0));
-}
-int fsync(int /*descriptor*/) {  // the system does not crash with the process: only time would be lost
-  count_call();
-  return 0;
-}
-}
 
 namespace deltanet::test {
 namespace {
@@ -281,16 +251,9 @@ class Crash : public testing::TestWithParam<Replacement> {};
 
 // Runs a save in a process that dies at call number `crash` (never if negative). True if it came to its end.
 bool save_in_child(const fs::path& directory, int crash, float value, int64_t size, const Files& others) {
-  const pid_t child = fork();
-  if (child == 0) {
-    calls_until_crash = crash;
-    const std::string error = error_of([&] { Weights(value).save(directory, size, others); });
-    _exit(error.empty() ? 0 : 1);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 1);
-  return WEXITSTATUS(status) == 0;
+  const Ended ended = outcome_of_crash(crash, [&] { Weights(value).save(directory, size, others); });
+  EXPECT_NE(ended, Ended::kFailed);
+  return ended == Ended::kFinished;
 }
 
 // The names in a directory without those of temporaries.
@@ -338,6 +301,15 @@ TEST_P(Crash, AtAnyCallLeavesTheOldOrTheNewOrNothing) {
   EXPECT_TRUE(outcomes.contains(1.0f));
   EXPECT_TRUE(outcomes.contains(2.0f));
   EXPECT_EQ(outcomes.contains(std::nullopt), !always_readable);
+}
+
+TEST_P(Crash, OfTheMachineLeavesNoMixtureEither) {
+  const auto& [name, old_size, new_size, new_config, always_readable] = GetParam();
+  const TemporaryDirectory directory;
+  Weights(1).save(directory.path(), old_size, {{"config.json", "1"}});
+  const PowerLoss watch;
+  Weights(2).save(directory.path(), new_size, {{"config.json", new_config ? "2" : "1"}});
+  EXPECT_EQ(watch.complaints(), std::vector<std::string>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Crash,

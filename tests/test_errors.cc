@@ -20,7 +20,7 @@ namespace {
 // A small correct call of pgdn that the tests then spoil.
 struct Call {
   Spec spec = find_row("pgdn").spec;
-  Shape shape{1, 6, 2, 4, 5, 3, 1};
+  Shape shape;
   Options options{.mode = Mode::kChunk, .threads = 1, .check_values = false};
   std::vector<std::vector<float>> buffers, watched;  // watched: outputs and gradients
   Inputs inputs;
@@ -29,7 +29,7 @@ struct Call {
   OutputGradients upstream;
   std::vector<int64_t> cu_seqlens;
 
-  Call() {
+  explicit Call(const Shape& sizes = {1, 6, 2, 4, 5, 3, 1}) : shape(sizes) {
     for (const auto& arg : input_args()) {
       const auto extents = input_shape(spec, arg.name, shape);
       if (extents.empty()) continue;
@@ -338,6 +338,48 @@ TEST(Errors, NameBothWaysToStartRls) {
   EXPECT_NO_THROW(infer_shape(call.spec, inputs));
   inputs.P0 = call.tensor({1, 2, 5, 5}, 1.0f);
   EXPECT_NE(error_of([&] { infer_shape(call.spec, inputs); }).find("ridge"), std::string::npos);
+}
+
+TEST(Errors, NameTheGradientOfARidgeThatP0Replaces) {
+  Call call;
+  call.spec = find_row("rls").spec;
+  Inputs inputs;
+  inputs.q = call.inputs.q;
+  inputs.k = call.inputs.k;
+  inputs.v = call.inputs.v;
+  inputs.P0 = call.tensor({1, 2, 5, 5}, 1.0f);
+  OutputGradients upstream;
+  upstream.o = call.upstream.o;
+  InputGradients gradients;
+  gradients.ridge = call.tensor({2}, Call::kUntouched);
+  EXPECT_EQ(error_of([&] { backward(call.spec, inputs, upstream, gradients, call.options); }),
+            "[backward] gradient of ridge: is asked for, but P0 is given in its place");
+  EXPECT_TRUE(call.wrote_nothing());
+}
+
+// In every argument, at every place: the error names it.
+TEST(Errors, FindAWrongValueWhereverItIs) {
+  Call call({2, 2, 2, 4, 2, 3, 2});
+  call.options.check_values = true;
+  for (const auto& arg : input_args()) {
+    const ConstTensor& input = call.inputs.*arg.member;
+    for (int64_t i = 0; input && i < input.size(); ++i) {
+      std::string place;
+      for (int64_t axis = input.rank - 1, rest = i; axis >= 0; rest /= input.shape[axis--]) {
+        place = std::to_string(rest % input.shape[axis]) + (place.empty() ? "" : ",") + place;
+      }
+      float& element = call.element(input, static_cast<std::size_t>(i));
+      const float good = element;
+      for (const float bad : {kNan, -kInfinity, arg.name == "g" || arg.name == "g_atk" ? 1e-30f : kInfinity}) {
+        element = bad;
+        const std::string error = error_of([&] { forward(call.spec, call.inputs, call.outputs, call.options); });
+        const std::string expected = "[forward] " + std::string(arg.name) + ": value at [" + place + "] is ";
+        EXPECT_EQ(error.substr(0, expected.size()), expected) << error;
+      }
+      element = good;
+    }
+  }
+  EXPECT_TRUE(call.wrote_nothing());
 }
 
 TEST(Errors, NameUnknownArgumentsAndTargets) {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "file_calls.h"
 #include "file_size_limit.h"
 #include "temporary_directory.h"
 
@@ -101,6 +102,42 @@ TEST(AtomicFile, WritesSmallAndLargePiecesInOrder) {
   EXPECT_EQ(directory.names(), std::vector<std::string>{"a"});
   EXPECT_ERROR_HAS(file.write("more"), "already complete");
   EXPECT_ERROR_HAS(file.commit(), "already complete");
+}
+
+// Contents before the name, and the name before commit() returns; also where all that changes is a part of it.
+TEST(AtomicFile, IsOnDiskWhenItHasItsName) {
+  const TemporaryDirectory directory;
+  for (const size_t size : {0u, 10u, 3u << 20}) {
+    for (const bool prepares : {false, true}) {
+      for (const char* name : {"new", "new"}) {  // the second time it is replaced
+        const PowerLoss watch;
+        AtomicFile file(directory / name);
+        file.write(std::string(size, 'x'));
+        if (size > 0) file.overwrite(static_cast<int64_t>(size) - 1, "y");
+        if (prepares) file.prepare();
+        file.commit();
+        EXPECT_EQ(watch.complaints(), std::vector<std::string>());
+        EXPECT_EQ(watch.unfinished(), std::vector<std::string>());
+      }
+    }
+  }
+}
+
+TEST(SyncFile, PutsWhatWasAppendedOnDisk) {
+  const TemporaryDirectory directory;
+  const int file = open((directory / "a").c_str(), O_WRONLY | O_CREAT, 0600);
+  const PowerLoss watch;
+  ASSERT_EQ(write(file, "line\n", 5), 5);
+  sync_file(directory / "a");
+  fs::rename(directory / "a", directory / "b");
+  EXPECT_EQ(watch.complaints(), std::vector<std::string>());
+  EXPECT_EQ(watch.unfinished(), std::vector<std::string>{directory.path().string()});
+  sync_directory(directory.path());
+  EXPECT_EQ(watch.unfinished(), std::vector<std::string>());
+  ASSERT_EQ(write(file, "more\n", 5), 5);
+  fs::rename(directory / "b", directory / "a");
+  EXPECT_EQ(watch.complaints().size(), 1u) << "the test would not notice";
+  close(file);
 }
 
 TEST(AtomicFile, OverwritesWhatItWrote) {

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "deltanet/model.h"
 #include "model_fixture.h"
+#include "temporary_directory.h"
 
 namespace deltanet::test {
 namespace {
@@ -94,6 +97,53 @@ TEST_P(GoldenModel, PrefillThenDecodeEqualsOnePass) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(model_fixture_paths()),
                          [](const auto& test) { return model_fixture_name(test.param); });
+
+// Matrices of more values than one thread takes at a time, whose rows differ in size: each keeps its scale, whichever
+// way the values come.
+TEST(NarrowWeights, KeepTheScaleOfEveryRow) {
+  const std::string config = R"({"model_type": "dgps", "row": "delta_net", "hidden_size": 256, "num_heads": 2,
+      "head_dim": 8, "expand_v": 1.0, "num_hidden_layers": 1, "vocab_size": 4200, "intermediate_size": 48,
+      "tie_word_embeddings": true})";
+  Model exact = Model::from_config(config, 1);
+  const TemporaryDirectory directory;
+  const auto expect_close = [&](const Model& narrow, double relative, double of_largest) {
+    for (const ParameterInfo& info : exact.parameters()) {
+      const std::vector<float> want = exact.parameter(info.name), got = narrow.parameter(info.name);
+      ASSERT_EQ(want.size(), got.size());
+      const bool is_matrix = info.shape.size() == 2;  // what is no matrix stays as it is
+      const auto columns = static_cast<std::size_t>(info.shape.back());
+      for (std::size_t row = 0; row < want.size(); row += columns) {
+        float largest = 0;
+        for (std::size_t i = row; i < row + columns; ++i) largest = std::max(largest, std::fabs(want[i]));
+        for (std::size_t i = row; i < row + columns; ++i) {
+          const double bound = is_matrix ? relative * std::fabs(want[i]) + of_largest * largest : 0;
+          ASSERT_NEAR(got[i], want[i], bound) << info.name << "[" << i << "]";
+        }
+      }
+    }
+  };
+  const std::pair<WeightType, std::pair<double, double>> types[] = {
+      {WeightType::kFloat32, {0, 0}}, {WeightType::kBfloat16, {0x1p-8, 0}}, {WeightType::kInt8, {0, 0.501 / 127}}};
+  for (const auto& [type, bounds] : types) {
+    expect_close(Model::from_config(config, 1, {.weights = type}), bounds.first, bounds.second);
+  }
+  for (const ParameterInfo& info : exact.parameters()) {
+    std::vector<float> values = exact.parameter(info.name);
+    const auto columns = static_cast<std::size_t>(info.shape.back());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= static_cast<float>(1 + i / columns % 7);
+    exact.set_parameter(info.name, values);
+  }
+  exact.save(directory.path().string());
+  for (const auto& [type, bounds] : types) {
+    for (const int threads : {1, 3}) {
+      expect_close(Model::load(directory.path().string(), {.weights = type, .threads = threads}), bounds.first,
+                   bounds.second);
+    }
+    Model set = Model::from_config(config, 2, {.weights = type, .threads = 3});
+    for (const ParameterInfo& info : exact.parameters()) set.set_parameter(info.name, exact.parameter(info.name));
+    expect_close(set, bounds.first, bounds.second);
+  }
+}
 
 }  // namespace
 }  // namespace deltanet::test

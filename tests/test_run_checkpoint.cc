@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/file.h"
 #include "deltanet/model.h"
+#include "file_calls.h"
 #include "file_size_limit.h"
 #include "temporary_directory.h"
 #include "train/run/run_checkpoint.h"
@@ -41,6 +44,37 @@ TEST(RunCheckpoint, ResumesBitForBit) {
     second.load(out.path());
     EXPECT_EQ(second.trainer.state().best_step, 10);
     EXPECT_EQ(second.steps(10, data), std::vector<std::string>(straight.begin() + 10, straight.end())) << precision;
+  }
+}
+
+// Every number of the state, also those that only a later evaluation or a later failure would look at.
+TEST(RunCheckpoint, KeepsTheStateOfTheTrainer) {
+  const TrainState state{.step = 7,
+                         .optimizer_steps = 5,
+                         .bad_steps = 3,
+                         .bad_in_a_row = 2,
+                         .last_good_loss = 1.0 / 3,
+                         .best_loss = 2.0 / 7,
+                         .best_step = 4};
+  const TemporaryDirectory out;
+  TrainedRun run(tiny_config()), again(tiny_config());
+  run.trainer.restore(state);
+  run.save(out.path());
+  again.load(out.path());
+  const TrainState& found = again.trainer.state();
+  EXPECT_EQ(found.step, state.step);
+  EXPECT_EQ(found.optimizer_steps, state.optimizer_steps);
+  EXPECT_EQ(found.bad_steps, state.bad_steps);
+  EXPECT_EQ(found.bad_in_a_row, state.bad_in_a_row);
+  EXPECT_EQ(found.last_good_loss, state.last_good_loss);
+  EXPECT_EQ(found.best_loss, state.best_loss);
+  EXPECT_EQ(found.best_step, state.best_step);
+  for (const double none : {std::numeric_limits<double>::infinity(), 0.0}) {
+    run.trainer.restore({.step = 8, .best_loss = none});
+    run.save(out.path());
+    again.load(out.path());
+    EXPECT_EQ(again.trainer.state().best_loss, none);
+    EXPECT_TRUE(std::isnan(again.trainer.state().last_good_loss));
   }
 }
 
@@ -144,6 +178,58 @@ TEST(RunCheckpoint, LeftoversOfACrashAreRemoved) {
   run.load(out.path());
   mend_run_folder(out.path(), run.trainer.state());
   EXPECT_EQ(out.names(), (std::vector<std::string>{"last", "step-1"}));
+}
+
+// A run that dies at any call of a save goes on from the checkpoint before or from this one.
+TEST(RunCheckpoint, AProcessThatDiesLeavesTheOldOneOrTheNew) {
+  TrainConfig config = tiny_config();
+  config.keep_checkpoints = 1;
+  const PatternSource data(config.sequence_length, 4);  // the same at each step: it gets better
+  TrainedRun run(config), again(config);
+  run.steps(1, data);
+  run.trainer.evaluate(data);
+  const TemporaryDirectory before;
+  run.save(before.path());
+  run.steps(4, data);
+  run.trainer.evaluate(data);
+  ASSERT_EQ(run.trainer.state().best_step, 5);
+  Ended ended = Ended::kCrashed;
+  std::set<int64_t> outcomes;
+  int crash = 0;
+  for (; ended == Ended::kCrashed && crash < 200; ++crash) {
+    const TemporaryDirectory out;
+    fs::copy(before.path(), out.path(), fs::copy_options::recursive);
+    ended = outcome_of_crash(crash, [&] { run.save(out.path()); });
+    ASSERT_NE(ended, Ended::kFailed);
+    ASSERT_EQ(error_of([&] { again.load(out.path()); }), "") << "at call " << crash;
+    const int64_t step = again.trainer.state().step;
+    outcomes.insert(step);
+    const auto best = named_step(out.path(), "best");
+    EXPECT_TRUE(best && fs::exists(step_directory(out.path(), *best))) << "at call " << crash;
+    mend_run_folder(out.path(), again.trainer.state());
+    EXPECT_EQ(named_step(out.path(), "best"), step) << "at call " << crash;
+    again.steps(1, data);
+    again.save(out.path());
+    EXPECT_EQ(step_to_resume(out.path()), step + 1);
+  }
+  EXPECT_EQ(ended, Ended::kFinished);
+  EXPECT_GT(crash, 10);
+  EXPECT_EQ(outcomes, (std::set<int64_t>{1, 5}));
+}
+
+TEST(RunCheckpoint, SoDoesAMachineThatLosesItsPower) {
+  const TemporaryDirectory out;
+  TrainConfig config = tiny_config();
+  config.keep_checkpoints = 1;
+  const PatternSource data(config.sequence_length, 1000);
+  TrainedRun run(config);
+  for (int i = 0; i < 3; ++i) {
+    run.steps(1, data);
+    run.trainer.evaluate(data);
+    const PowerLoss watch;
+    run.save(out.path());
+    EXPECT_EQ(watch.complaints(), std::vector<std::string>());
+  }
 }
 
 TEST(RunCheckpoint, WithoutLastTheNewestIsResumed) {
@@ -310,6 +396,69 @@ TEST(TrainRun, ADiskThatIsTooSmallIsRefusedAtTheStart) {
   const std::string error = error_of([&] { runs.go(); });
   EXPECT_NE(error.find("for checkpoints of"), std::string::npos) << error;
   EXPECT_FALSE(fs::exists(runs.folder_ / "run/metrics.jsonl"));
+}
+
+// Stops a run after some steps.
+class Stopper final : public TrainObserver {
+ public:
+  Stopper(int64_t step, std::atomic<bool>& stop) : step_(step), stop_(stop) {}
+  void saved(const fs::path&) override { ++saved_; }
+  void stepped(const Metrics& metrics) override { stop_ = metrics.step >= step_; }
+  void logged(const Metrics& metrics) override { logged_.push_back(metrics); }
+
+  std::vector<Metrics> logged_;
+  int saved_ = 0;
+
+ private:
+  int64_t step_;
+  std::atomic<bool>& stop_;
+};
+
+// Evaluations, checkpoints, lines of metrics and points of TensorBoard: of a run that was interrupted as of one that
+// was not.
+TEST(TrainRun, GoesOnWithItsRecords) {
+  Runs straight, stopped;
+  for (Runs* runs : {&straight, &stopped}) {
+    runs->config_.steps = 7;
+    runs->config_.log_every = 2;
+    runs->config_.eval_every = 3;
+    runs->config_.checkpoint_every = 4;
+    runs->config_.keep_checkpoints = 10;
+    runs->config_.tensorboard = true;
+  }
+  const TrainResult whole = straight.go();
+  Stopper stopper(3, stopped.stop_);  // the signal comes during step 4
+  EXPECT_TRUE(stopped.go(false, stopper).interrupted);
+  EXPECT_EQ(step_to_resume(stopped.folder_ / "run"), 4);
+  stopped.stop_ = false;
+  Stopper rest(100, stopped.stop_);
+  const TrainResult result = stopped.go(true, rest);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(exact(result.best_loss), exact(whole.best_loss));
+
+  const auto lines_of = [](Runs& runs) {
+    std::vector<std::string> lines;
+    std::ifstream file(runs.folder_ / "run/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      const std::size_t speed = line.find("\"tokens_per_second\"");
+      lines.push_back(line.erase(speed, line.find(',', speed) - speed));
+    }
+    return lines;
+  };
+  EXPECT_EQ(lines_of(straight).size(), 5u);  // after steps 2, 3, 4, 6 and 7
+  EXPECT_EQ(lines_of(stopped), lines_of(straight));
+  EXPECT_EQ(named_step(stopped.folder_ / "run", "best"), named_step(straight.folder_ / "run", "best"));
+
+  std::vector<std::string> events;
+  for (const auto& entry : fs::directory_iterator(stopped.folder_ / "run")) {
+    if (entry.path().filename().string().starts_with("events.")) events.push_back(contents(entry.path()));
+  }
+  // The second part says that what comes from its first step on takes the place of what there was.
+  std::string all;
+  for (const std::string& file : events) all += file;
+  const auto restart_at = [](char step) { return std::string("\x10") + step + "\x3a\x02\x08\x01"; };
+  EXPECT_NE(all.find(restart_at(1)), std::string::npos);
+  EXPECT_NE(all.find(restart_at(5)), std::string::npos);
 }
 
 // Spoils a weight once a step is saved.

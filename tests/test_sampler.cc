@@ -109,6 +109,18 @@ TEST(Sampler, TopPKeepsTheFewestThatSuffice) {
   expect_frequencies(frequencies({.temperature = 1.0, .top_p = 0.4}, {1, 1, 1, 1}), {{0, 1}, {1, 1}});
 }
 
+// Of four that are equally likely: sums that are exactly p need no more.
+TEST(Sampler, TopPEndsWhereTheSumIsReached) {
+  for (const auto& [top_p, kept] : {std::pair{0.25, 1u}, {0.2500001, 2u}, {0.5, 2u}, {0.75, 3u}, {0.7500001, 4u}}) {
+    EXPECT_EQ(frequencies({.temperature = 1.0, .top_p = top_p}, {1, 1, 1, 1}).size(), kept) << top_p;
+  }
+}
+
+TEST(Sampler, MinPOfOneKeepsTheMostLikely) {
+  expect_frequencies(frequencies({.temperature = 1.0, .min_p = 1.0}, {2, 3, 3, 1}), {{1, 1}, {2, 1}});
+  EXPECT_EQ(frequencies({.temperature = 0.3, .min_p = 1.0}, kLogits).size(), 1u);
+}
+
 TEST(Sampler, MinPIsRelativeToTheMostLikely) {
   expect_frequencies(frequencies({.temperature = 1.0, .min_p = 0.3}, kLogits), {{1, 0.4}, {3, 0.3}, {4, 0.15}});
 }

@@ -6,10 +6,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "data/corpus/shards.h"
 #include "data/corpus/tokenize.h"
+#include "file_calls.h"
 #include "file_size_limit.h"
 #include "temporary_directory.h"
 
@@ -145,6 +149,19 @@ TEST(Shards, FilesAreAsDocumented) {
   EXPECT_EQ(meta.largest_id, 258);
 }
 
+// The largest vocabulary for two bytes, and the smallest for four.
+TEST(Shards, TokensAreAsWideAsTheVocabularyNeeds) {
+  for (const auto& [vocab_size, bytes, dtype] : {std::tuple{1 << 16, 2, "u16"}, {(1 << 16) + 1, 4, "u32"}}) {
+    const TemporaryDirectory directory;
+    const Ids ids = {vocab_size - 1, 0, 65535, 1, vocab_size - 1};
+    write(directory.path(), {ids}, {.vocab_size = vocab_size});
+    EXPECT_EQ(contents(directory / "shard-00000.bin").size(), 5u * static_cast<unsigned>(bytes)) << vocab_size;
+    EXPECT_NE(contents(directory / "meta.json").find(dtype), std::string::npos) << vocab_size;
+    EXPECT_EQ(all_ids(ShardStore(directory.path())), ids);
+    EXPECT_EQ(ShardStore(directory.path()).largest_id(), vocab_size - 1);
+  }
+}
+
 TEST(Shards, UnfinishedDirectoriesAreNoCorpus) {
   const TemporaryDirectory directory;
   {
@@ -193,6 +210,58 @@ TEST(Shards, ACorpusStaysUntilTheOneInItsPlaceIsComplete) {
   }
   EXPECT_EQ(directory.names(), names);
   EXPECT_EQ(all_ids(ShardStore(directory.path())), (Ids{1, 2, 3}));
+}
+
+// The ids of a corpus; nothing if there is none.
+std::optional<Ids> ids_in(const std::filesystem::path& directory) {
+  std::optional<Ids> ids;
+  if (!data::is_token_directory(directory)) return ids;
+  EXPECT_EQ(error_of([&] { ids = all_ids(ShardStore(directory)); }), "");
+  return ids;
+}
+
+// A corpus of as many tokens in as many shards takes the place of another, so that a mixture of both could be read.
+TEST(Shards, AProcessThatDiesLeavesTheOldCorpusOrTheNewOrNone) {
+  const std::vector<Ids> old_documents = {{1, 2, 3}, {4, 5}}, new_documents = {{6, 7, 8}, {9, 10}};
+  const auto options = [](bool replace, const char* tokenizer) {
+    ShardOptions made{.vocab_size = 12, .shard_tokens = 2, .replace = replace};
+    made.tokenizer_files = {{"tokenizer.json", tokenizer}};
+    return made;
+  };
+  std::set<std::optional<Ids>> outcomes;
+  Ended ended = Ended::kCrashed;
+  int crash = 0;
+  for (; ended == Ended::kCrashed && crash < 200; ++crash) {
+    const TemporaryDirectory directory;
+    write(directory.path(), old_documents, options(false, "old"));
+    ended = outcome_of_crash(crash, [&] { write(directory.path(), new_documents, options(true, "new")); });
+    ASSERT_NE(ended, Ended::kFailed);
+    const std::optional<Ids> found = ids_in(directory.path());
+    outcomes.insert(found);
+    if (found) {
+      const bool is_new = *found == Ids{6, 7, 8, 9, 10};
+      EXPECT_TRUE(is_new || *found == (Ids{1, 2, 3, 4, 5})) << "a mixture, at call " << crash;
+      EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), is_new ? "new" : "old") << "at call " << crash;
+    }
+    write(directory.path(), {{11}}, options(found.has_value(), "next"));  // whatever was left behind
+    EXPECT_EQ(ids_in(directory.path()), Ids{11});
+    EXPECT_EQ(directory.names(),
+              (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer"}));
+  }
+  EXPECT_EQ(ended, Ended::kFinished);
+  EXPECT_GT(crash, 10);
+  EXPECT_EQ(outcomes, (std::set<std::optional<Ids>>{{}, Ids{1, 2, 3, 4, 5}, Ids{6, 7, 8, 9, 10}}));
+}
+
+TEST(Shards, SoDoesAMachineThatLosesItsPower) {
+  const TemporaryDirectory directory;
+  for (const bool replace : {false, true}) {
+    ShardOptions options{.vocab_size = 12, .eos = 0, .shard_tokens = 3, .replace = replace};
+    options.tokenizer_files = {{"tokenizer.json", "text"}};
+    const PowerLoss watch;
+    write(directory.path(), kDocuments, options);
+    EXPECT_EQ(watch.complaints(), std::vector<std::string>());
+  }
 }
 
 TEST(Shards, AMetaOfSomethingElseIsNotReplaced) {

@@ -332,6 +332,40 @@ TEST(Sessions, WrongNumbersOfPromptsAreErrors) {
   }
 }
 
+// What the last call chose and nobody has read yet is part of the text: a penalty counts it, also in a stream.
+TEST(Sessions, PenaltiesCountTheTokenThatWaits) {
+  Model model = Model::from_config(row_config_of("gdn"), 1, {.threads = 1});
+  GenerateOptions punished;
+  punished.max_tokens = 1;
+  punished.sampling.repetition_penalty = 1e6;
+  int compared = 0;
+  for (int seed = 0; seed < 20; ++seed) {
+    const auto continued = [&](bool streams, const GenerateOptions& options) {
+      Session session = model.start();
+      Ids said = generate(session, {ids_of(5, seed)}, {1}).front();
+      if (streams) {
+        TokenStream stream = session.stream({}, options);
+        said.push_back(stream.next().value());
+      } else {
+        session.generate(std::vector<Ids>(1), options, [&](int64_t, int32_t id) {
+          said.push_back(id);
+          return false;
+        });
+      }
+      return said;
+    };
+    const Ids again = continued(false, {.max_tokens = 1});
+    if (again[0] != again[1]) continue;  // this one does not repeat itself anyway
+    ++compared;
+    for (const bool streams : {false, true}) {
+      const Ids said = continued(streams, punished);
+      EXPECT_EQ(said[0], again[0]);
+      EXPECT_NE(said[1], again[0]) << "seed " << seed << (streams ? ", a stream" : "");
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
 TEST(Sessions, RefuseWhatTheyCannotDo) {
   Model model = Model::from_config(row_config_of("gdn"), 1, {.threads = 1});
   Session two = model.start(2);

@@ -67,6 +67,67 @@ TEST(TokenizerFiles, TheSmallOneWorks) {
   EXPECT_EQ(tokenizer->eos(), std::nullopt);
 }
 
+// What stands around a text may be several tokens, in front of it and behind it.
+TEST(TokenizerFiles, TemplatesPutAllTheirTokensAround) {
+  json file = small();
+  file["post_processor"] = json::parse(R"({
+      "type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "begin", "type_id": 0}}, {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                 {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "end", "type_id": 0}}],
+      "pair": [],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [6], "tokens": ["<s>"]},
+                         "begin": {"id": "begin", "ids": [4, 1, 2], "tokens": ["c", "a", "b"]},
+                         "end": {"id": "end", "ids": [2, 4], "tokens": ["b", "c"]}}})");
+  const auto tokenizer = tokenizer_of(file);
+  EXPECT_EQ(tokenizer->encode("abc", true), (Ids{4, 1, 2, 6, 5, 2, 4}));
+  EXPECT_EQ(tokenizer->encode("", true), (Ids{4, 1, 2, 6, 2, 4}));
+  EXPECT_EQ(tokenizer->encode("abc"), Ids{5});
+}
+
+// ---- SentencePiece models that are written here: the fields of its format that matter
+
+std::string field(int number, const std::string& bytes) {
+  std::string text(1, static_cast<char>(number << 3 | 2));
+  for (std::size_t size = bytes.size();; size >>= 7) {
+    text += static_cast<char>((size & 0x7F) | (size > 0x7F ? 0x80 : 0));
+    if (size <= 0x7F) break;
+  }
+  return text + bytes;
+}
+std::string field(int number, char value) { return {static_cast<char>(number << 3), value}; }
+
+std::string piece(const std::string& text, float score, char type) {
+  std::string bits(reinterpret_cast<const char*>(&score), sizeof score);
+  return field(1, field(1, text) + static_cast<char>(2 << 3 | 5) + bits + field(3, type));
+}
+
+// A BPE model with the letters of "at", a blank, and what merges make of them, the best first.
+std::string bpe_model(const std::vector<std::string>& merged) {
+  constexpr char kNormal = 1, kUnknown = 2, kControl = 3, kBpe = 2;
+  std::string model = piece("<unk>", 0, kUnknown) + piece("<s>", 0, kControl) + piece("</s>", 0, kControl);
+  float score = 0;
+  for (const std::string& text : merged) model += piece(text, score--, kNormal);
+  for (const char* text : {"▁", "a", "t"}) model += piece(text, score--, kNormal);
+  // Of the trainer: the kind of model. Of the normalizer: its name, a blank in front, blanks as they are, the symbol.
+  return model + field(2, field(3, kBpe)) + field(3, field(1, "identity") + field(3, 1) + field(4, 0) + field(5, 1));
+}
+
+// Words are looked up one by one only where no piece reaches over a blank.
+TEST(TokenizerFiles, PiecesMayReachOverBlanks) {
+  const std::string text = "at at at a at";
+  const auto pieces_of = [&](const std::vector<std::string>& merged) {
+    const auto tokenizer = data::tokenizer_from_sentencepiece(bpe_model(merged), "test/tokenizer.model");
+    std::vector<std::string> pieces;
+    for (const int32_t id : tokenizer->encode(text)) pieces.push_back(tokenizer->piece(id));
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+    return pieces;
+  };
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(pieces_of({"at", "▁at"}), (Pieces{"▁at", "▁at", "▁at", "▁", "a", "▁at"}));
+  EXPECT_EQ(pieces_of({"at", "▁at", "▁at▁at"}), (Pieces{"▁at▁at", "▁at", "▁", "a", "▁at"}));
+  EXPECT_EQ(pieces_of({"at", "at▁"}), (Pieces{"▁", "at▁", "at▁", "at▁", "a", "▁", "at"}));
+}
+
 struct Mistake {
   const char* where;  // JSON pointer of what is changed
   json value;

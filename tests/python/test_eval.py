@@ -121,6 +121,18 @@ def test_generate_until(model, lm):
                        decode(said_greedily(model, list(b"Hello"), 6))]  # fmt: skip
 
 
+def test_generation_reads_what_max_length_leaves(model, lm):
+    context = "A context that is longer than what the model may read before it answers."
+    decode = deltanet.Tokenizer.bytes().decode
+    for tokens in (8, 39):
+        kept = list(context.encode())[-(40 - tokens) :]
+        expected = decode(said_greedily(model, kept, tokens))
+        options = {"max_gen_toks": tokens}
+        assert lm.generate_until(requests("generate_until", (context, options)), disable_tqdm=True) == [expected]
+    with pytest.raises(ValueError, match="given 40; expected less than max_length, 40"):
+        lm.generate_until(requests("generate_until", (context, {"max_gen_toks": 40})), disable_tqdm=True)
+
+
 def test_sampling_is_asked_for(lm):
     def draw(**options):
         asked = {"max_gen_toks": 16, **options}
