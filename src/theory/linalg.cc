@@ -114,8 +114,10 @@ std::vector<Complex> eigenvalues(const Matrix& a) {
       continue;
     }
     if (++steps > kMaxSteps) throw Error("[eigenvalues] the QR iteration did not converge");
-    const Complex shift =
-        wilkinson_shift(h[(last - 1) * n + last - 1], h[(last - 1) * n + last], coupling, h[last * n + last]);
+    // Now and then another one: a matrix that only turns, such as a cyclic permutation, would stay as it is for ever.
+    const Complex shift = steps % 10 == 0 ? h[last * n + last] + std::abs(coupling)
+                                          : wilkinson_shift(h[(last - 1) * n + last - 1], h[(last - 1) * n + last],
+                                                            coupling, h[last * n + last]);
     qr_step(h, n, size, shift);
   }
   return values;
