@@ -214,6 +214,13 @@ TEST(TokenStore, IdsOutsideTheVocabularyAreNamed) {
   EXPECT_ERROR_HAS(check_vocabulary(*store, 256), "ids: token 2: given the id 300; expected ids below 256");
   EXPECT_NO_THROW(check_vocabulary(*store, 301));
   EXPECT_NO_THROW(check_vocabulary(*part_of(store, 0, 2), 256));
+  // Wherever it is, also where one block of those that are read at once ends.
+  constexpr int64_t kBlock = 1 << 16;
+  for (const int64_t at : {int64_t{0}, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock, 2 * kBlock + 5}) {
+    std::vector<int32_t> ids(static_cast<std::size_t>(2 * kBlock + 6), 1);
+    ids[static_cast<std::size_t>(at)] = 256;
+    EXPECT_ERROR_HAS(check_vocabulary(*memory_store(ids, {0}, "ids"), 256), "token " + std::to_string(at) + ":");
+  }
 }
 
 }  // namespace

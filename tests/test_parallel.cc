@@ -48,6 +48,38 @@ TEST(ParallelFor, FewItemsEndNoThread) {
 }
 #endif
 
+#ifdef DELTANET_OPENMP
+TEST(ThreadLimit, EndsWithItsScope) {
+  const int before = default_threads();
+  {
+    const ThreadLimit outer(before + 2);
+    EXPECT_EQ(default_threads(), before + 2);
+    {
+      const ThreadLimit inner(1);
+      EXPECT_EQ(inner.threads(), 1);
+      EXPECT_EQ(default_threads(), 1);
+    }
+    EXPECT_EQ(default_threads(), before + 2);
+    EXPECT_EQ(ThreadLimit(0).threads(), before + 2);
+  }
+  EXPECT_EQ(default_threads(), before);
+}
+#endif
+
+// The first exception ends the loop and reaches the caller; the next loop is a new one.
+TEST(ParallelFor, ThrowsWhatTheBodyThrows) {
+  for (const int threads : {1, 3}) {
+    EXPECT_THROW(parallel_for(threads, 50,
+                              [](int64_t i) {
+                                if (i == 7) throw std::runtime_error("item 7");
+                              }),
+                 std::runtime_error);
+    std::atomic<int> visits{0};
+    parallel_for(threads, 50, [&](int64_t) { ++visits; });
+    EXPECT_EQ(visits, 50);
+  }
+}
+
 TEST(ParallelShares, VisitsEveryItemOfEveryShareOnce) {
   for (const int threads : {1, 2, 5}) {
     for (const int64_t count : {0, 1, 7, 1000}) {

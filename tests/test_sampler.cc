@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,22 @@ TEST(Rng, NumbersComeFromTheBlocksInOrder) {
   EXPECT_EQ(rng.next(), static_cast<uint64_t>(second[1]) << 32 | second[0]);
   EXPECT_NE(Rng(0, 1).next(), Rng(0, 0).next());
   EXPECT_NE(Rng(1, 0).next(), Rng(0, 0).next());
+}
+
+// Of Box and Muller: two uniform numbers make two normal ones, which are independent.
+TEST(Rng, NormalNumbersComeInPairs) {
+  Rng rng(5), same(5);
+  double product = 0;
+  constexpr int kPairs = 20'000;
+  for (int i = 0; i < kPairs; ++i) {
+    const double radius = std::sqrt(-2 * std::log(1 - same.uniform()));
+    const double angle = 2 * std::numbers::pi * same.uniform();
+    const double first = rng.normal(), second = rng.normal();
+    EXPECT_EQ(first, radius * std::cos(angle));
+    EXPECT_EQ(second, radius * std::sin(angle));
+    product += first * second;
+  }
+  EXPECT_NEAR(product / kPairs, 0, 5 / std::sqrt(kPairs));
 }
 
 TEST(Rng, MomentsOfUniformAndNormal) {

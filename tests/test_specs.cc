@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "deltanet/error.h"
@@ -31,9 +32,11 @@ std::vector<Spec> specs_with(Precond precond) {
       for (const Gain gain : {Gain::kOne, Gain::kBeta, Gain::kLonghorn, Gain::kNlms, Gain::kEfla, Gain::kComba}) {
         for (const Norm norm : {Norm::kNone, Norm::kInv, Norm::kOnePlus, Norm::kAlphaBeta}) {
           for (const Tying tying : {Tying::kGeneral, Tying::kRwkv7, Tying::kAEqB, Tying::kBEqK}) {
-            for (const bool tie_gates : {false, true}) {
+            for (const auto& [erase, tie_gates] :
+                 {std::pair{Erase::kKey, false}, {Erase::kKey, true}, {Erase::kFree, false}, {Erase::kFree, true}}) {
               Spec spec{.solve = solve, .decay = decay, .gain = gain, .precond = precond, .norm = norm};
               spec.tying = tying;
+              spec.erase = erase;
               spec.tie_gates = tie_gates;
               spec.l2norm = true;
               if (is_valid(spec)) specs.push_back(spec);
@@ -83,7 +86,8 @@ TEST_P(Specs, HaveFormsThatAgreeAndTheReferencesGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Preconditioners, Specs,
                          testing::Values(Precond::kNone, Precond::kIdentity, Precond::kAtkStable, Precond::kAtkUnstable,
-                                         Precond::kAtkRaw, Precond::kRls, Precond::kAtq, Precond::kMesa),
+                                         Precond::kAtkRaw, Precond::kRls, Precond::kAtq, Precond::kMesa,
+                                         Precond::kFree),
                          [](const auto& test) {
                            Spec spec;
                            spec.precond = test.param;

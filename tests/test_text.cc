@@ -5,10 +5,29 @@
 #include <cmath>
 #include <limits>
 
+#include "base/edit_distance.h"
 #include "base/text.h"
 
 namespace deltanet {
 namespace {
+
+TEST(EditDistance, CountsChangesOfOneLetter) {
+  EXPECT_EQ(edit_distance("", ""), 0u);
+  EXPECT_EQ(edit_distance("abc", ""), 3u);
+  EXPECT_EQ(edit_distance("", "ab"), 2u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(edit_distance("flaw", "lawn"), 2u);
+  EXPECT_EQ(edit_distance("pgdn", "gdn"), 1u);
+}
+
+// The nearest name, or all of them where none is near: up to half of the letters may be wrong, but two in any case.
+TEST(Suggestion, IsTheNearestNameOrAllOfThem) {
+  EXPECT_EQ(suggestion("warmpu", {"lr", "warmup", "steps"}), "did you mean \"warmup\"?");
+  EXPECT_EQ(suggestion("zz", {"lr", "warmup"}), "did you mean \"lr\"?");
+  EXPECT_EQ(suggestion("zzz", {"lr", "warmup"}), "expected one of lr, warmup");
+  EXPECT_EQ(suggestion("abcdwxyz", {"abcdefgh", "lr"}), "did you mean \"abcdefgh\"?");
+  EXPECT_EQ(suggestion("abcvwxyz", {"abcdefgh", "lr"}), "expected one of abcdefgh, lr");
+}
 
 TEST(NumberText, HasAnExponentWhereItIsShorter) {
   EXPECT_EQ(number_text(0), "0");

@@ -2,6 +2,7 @@
 // wrong with a file is said with its name and line.
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 #include <zstd.h>
 
 #include <memory>
@@ -203,6 +204,36 @@ TEST(TextSource, ZerosBehindGzipAreNothing) {
   EXPECT_ERROR_HAS(read_all({path}), "end too early");
   put(path, zeros);
   EXPECT_ERROR_HAS(read_all({path}), "given damaged");
+}
+
+// Megabytes that are packed into a few bytes: the last bytes of the file are read long before its last text comes out.
+TEST(TextSource, WhatIsPackedTightlyIsReadToItsEnd) {
+  const TemporaryDirectory directory;
+  for (const std::size_t size : {(std::size_t{1} << 18) - 1, std::size_t{1} << 18, std::size_t{3'000'000}}) {
+    std::string text(size, 'a');
+    text.back() = 'b';
+    std::string packed(ZSTD_compressBound(size), '\0');
+    packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), size, 1));
+    ASSERT_LT(packed.size(), 1000u);
+    put(directory / "a.txt.zst", packed);
+    EXPECT_TRUE(read_all({directory / "a.txt.zst"}) == Documents{text}) << size;
+    put(directory / "a.txt.zst", packed + packed);
+    EXPECT_TRUE(read_all({directory / "a.txt.zst"}) == Documents{text + text}) << size;
+
+    packed.resize(compressBound(size) + 100);
+    z_stream stream{};
+    constexpr int kGzip = 16 + MAX_WBITS, kMemory = 8;
+    ASSERT_EQ(deflateInit2(&stream, Z_BEST_COMPRESSION, Z_DEFLATED, kGzip, kMemory, Z_DEFAULT_STRATEGY), Z_OK);
+    stream.next_in = reinterpret_cast<Bytef*>(text.data());
+    stream.avail_in = static_cast<uInt>(text.size());
+    stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+    stream.avail_out = static_cast<uInt>(packed.size());
+    ASSERT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    packed.resize(stream.total_out);
+    deflateEnd(&stream);
+    put(directory / "a.txt.gz", packed + packed);
+    EXPECT_TRUE(read_all({directory / "a.txt.gz"}) == Documents{text + text}) << size;
+  }
 }
 
 TEST(TextSource, LargeWindowsOfZstandardAreRead) {
