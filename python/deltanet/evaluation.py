@@ -21,6 +21,7 @@ except ImportError as error:
 from tqdm import tqdm
 
 from ._core import Error
+from ._ruler_hook import offer_tokenizer
 from .model import Model
 from .tokenizer import tokenizer_of
 
@@ -71,6 +72,9 @@ class DeltanetLM(TemplateLM):
         config = self.model.config
         self.max_length = int(max_length or config.get("max_position_embeddings") or 2048)
         self._add_special = bool(add_bos_token)
+        named = tokenizer if isinstance(tokenizer, str) else directory
+        encode, special = self._tokenizer.encode, self._add_special  # and not this model, which may be let go
+        offer_tokenizer(None if named is None else str(named), lambda text: encode(text, special))
         self._ends = {i for i in (config.get("eos_token_id"), self._tokenizer.eos_token_id) if i is not None}
         known = (prefix_token_id, self._tokenizer.bos_token_id, self._tokenizer.eos_token_id)
         configured = (config.get("bos_token_id"), config.get("eos_token_id"))
