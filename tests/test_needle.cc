@@ -329,6 +329,25 @@ TEST_P(SingleNeedle, ResultsSayWhatWasUsed) {
   }
 }
 
+// What lies before the needle is read once for all prompts of a task: their ids are the same there, also where the text
+// goes on differently behind it.
+TEST_P(SingleNeedle, PromptsShareTheirIdsUpToTheNeedle) {
+  const LoadedTask loaded = load();
+  std::string deepest;
+  for (const Example& example : loaded.examples) {
+    const std::string before = prompt(example).substr(0, prompt(example).find("One of the special magic"));
+    if (before.size() > deepest.size()) deepest = before;
+  }
+  const std::vector<int32_t> all = model_.encode(deepest);
+  for (const Example& example : loaded.examples) {
+    const std::vector<int32_t> ids = model_.encode(prompt(example));
+    const std::size_t needle = prompt(example).find("One of the special magic");
+    const auto shared = std::mismatch(ids.begin(), ids.end(), all.begin(), all.end()).first - ids.begin();
+    // The last token before the needle may be one with what follows there.
+    EXPECT_GE(shared + 1, tokens_of(model_, prompt(example).substr(0, needle - 1)));
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* task : {"s_niah_1", "s_niah_2", "s_niah_3"}) {

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from deltanet import plots  # noqa: E402
+from deltanet.plots import evaluations  # noqa: E402
 from deltanet.plots import kernels as kernels_plot  # noqa: E402
 from deltanet.plots import mqar, recall, style  # noqa: E402
 from deltanet.plots.__main__ import main  # noqa: E402
@@ -336,3 +337,89 @@ def test_recall_of_models_without_partners_has_no_differences(tmp_path):
         assert main(["recall", str(path), "-o", str(picture)]) == 0
     text = picture.read_text()
     assert ">rls</text>" in text and "what preconditioning changed" not in text
+
+
+def eval_task(title, lengths, value=0.5, depths=()):
+    cells = [{"length": length, "value": value, "stderr": 0.02, "examples": 500} for length in lengths]
+    one = {"value": value, "stderr": None, "examples": 1}
+    deep = [{"length": length, "depth_from": depth, **one} for length in lengths for depth in depths]
+    breakdowns = [{"by": ["length"], "cells": cells}]
+    if deep:
+        breakdowns.append({"by": ["length", "depth_from"], "cells": deep})
+    return {"title": title, "group": "g", "metric": "contains", "breakdowns": breakdowns}
+
+
+def eval_model(name, row="gdn", **tasks):
+    return {"name": name, "row": row, "tasks": tasks}
+
+
+CURVE = {"title": "Text", "curve": [{"begin": n, "end": 2 * n, "loss": 3 - n / 99, "tokens": 9} for n in (1, 2, 4)]}
+
+
+def eval_file(path, *models):
+    path.write_text(json.dumps({"format": "deltanet eval 1", "models": models, "differences": []}))
+    return path
+
+
+def svg_of(tmp_path, *files):
+    import matplotlib
+
+    picture = tmp_path / "out.svg"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert main(["eval", *map(str, files), "-o", str(picture)]) == 0
+    return picture.read_text()
+
+
+def test_eval_draws_lengths_depths_and_losses_of_every_model(tmp_path):
+    needle = eval_task("S-NIAH-1", (512, 1024), 0.375, depths=(0, 20, 40, 60, 80))
+    file = eval_file(
+        tmp_path / "results.json",
+        eval_model("first", s_niah_1=needle, text=CURVE),
+        eval_model("second", "pgdn", s_niah_1=needle, s3=eval_task("s3", (40,), -0.1)),
+    )
+    text = svg_of(tmp_path, file)
+    for said in ("first", "second", "S-NIAH-1", "first, S-NIAH-1", "second, S-NIAH-1", "s3", "Text, by position",
+                 "80–100%", "1k", "perplexity per token"):  # fmt: skip
+        assert f">{said}</text>" in text, said
+    assert text.count(">38</text>") == 2 * 2 * 5  # in every cell, for every model
+    assert main(["eval", str(file)]) == 0 and file.with_suffix(".png").exists()
+
+
+def test_eval_compares_models_of_several_files(tmp_path):
+    files = [
+        eval_file(tmp_path / f"{name}.json", eval_model("checkpoint", s_niah_2=eval_task("S-NIAH-2", (512, 2048))))
+        for name in ("early", "late")
+    ]
+    models = plots.load_eval(*files)
+    assert [model["name"] for model in models] == ["checkpoint (early)", "checkpoint (late)"]
+    styles = evaluations.model_styles(models)
+    assert len(set(styles.values())) == 2 and styles["checkpoint (early)"] == style.ROWS["gdn"]
+    assert "checkpoint (late)" in svg_of(tmp_path, *files)
+
+
+def test_eval_takes_what_was_evaluated_and_leaves_the_rest(tmp_path):
+    text = svg_of(tmp_path, eval_file(tmp_path / "a.json", eval_model("m", text=CURVE)))
+    assert "S-NIAH" not in text and "Text, by position" in text
+    unknown = eval_task("S-NIAH-1", (512, 1024))
+    unknown["breakdowns"][0]["cells"][1]["value"] = None
+    (model,) = plots.load_eval(eval_file(tmp_path / "b.json", eval_model("m", s_niah_1=unknown)))
+    assert model["lengths"]["s_niah_1"] == [(512, 0.5, 0.02)]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has format None"),
+        ('{"format": "other"}', "has format 'other'"),
+        ('{"format": "deltanet eval 1"}', "is not what `deltanet eval --json` writes"),
+        ('{"format": "deltanet eval 1", "models": [{"name": "m", "tasks": {"a": {}}}]}', "is not what"),
+        (json.dumps({"format": "deltanet eval 1", "models": [eval_model("m", a={"title": "A"})]}), "no results by length"),
+    ],
+)
+def test_bad_eval_files_are_named_with_their_fault(tmp_path, capsys, text, complaint):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert main(["eval", str(path)]) == 1
+    message = capsys.readouterr().err
+    assert str(path) in message and complaint in message

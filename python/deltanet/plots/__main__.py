@@ -5,6 +5,7 @@
     python -m deltanet.plots mqar results.jsonl [-o results.png]
     python -m deltanet.plots run DIR... [-o runs.png]
     python -m deltanet.plots kernels kernels.json [-o kernels.png]
+    python -m deltanet.plots eval results.json... [-o results.png]
 
 `regression` and `recall` draw what ``deltanet quickstart`` wrote: the error of a state against the tokens that it has
 read, and models trained with the same seeds, against the step and against the number of pairs, with the differences of
@@ -12,8 +13,9 @@ preconditioned models and their bases. `mqar` takes the results.jsonl of ``delta
 the step, and the paper's three cuts as far as they were tested; runs that differ in more than learning rate and seed
 are lines of their own. `run` takes folders of ``deltanet train`` and draws losses, gradient norms and learning rates of
 all of them. `kernels` takes the file that ``deltanet bench kernels --json FILE`` wrote and draws time and tokens per
-second against the length, forward and forward+backward. The ending of the output file chooses the format (png, svg,
-pdf).
+second against the length, forward and forward+backward. `eval` takes files that ``deltanet eval --json FILE`` wrote and
+draws accuracy against the length and the depth of a needle, and loss against the position, of all models in them. The
+ending of the output file chooses the format (png, svg, pdf).
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ from pathlib import Path
 
 from . import (
     PlotError,
+    load_eval,
     load_kernels,
     load_mqar,
     load_regression,
     load_run,
+    plot_eval,
     plot_kernels,
     plot_mqar,
     plot_recall,
@@ -67,11 +71,17 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="losses of training runs against the step")
     run.add_argument("directories", nargs="+", help="folders that `deltanet train --out DIR` made")
     run.add_argument("-o", "--output", help="the picture (default: losses.png in the first folder)")
+    evaluation = commands.add_parser("eval", help="accuracy against length and depth, loss against position")
+    evaluation.add_argument("files", nargs="+", help="what `deltanet eval --json FILE` wrote")
+    evaluation.add_argument("-o", "--output", help="the picture (default: the first FILE with the ending .png)")
     args = parser.parse_args(argv)
     try:
         if args.command == "run":
             output = args.output or str(Path(args.directories[0]) / "losses.png")
             plot_runs({Path(name).name or name: load_run(name) for name in args.directories}, output)
+        elif args.command == "eval":
+            output = args.output or str(Path(args.files[0]).with_suffix(".png"))
+            plot_eval(load_eval(*args.files), output)
         else:
             load, plot, *_ = FILES[args.command]
             output = args.output or str(Path(args.file).with_suffix(".png"))
