@@ -204,6 +204,46 @@ TEST_P(TinyGradients, AreExact) {
 INSTANTIATE_TEST_SUITE_P(Rows, TinyGradients, testing::ValuesIn(row_names()),
                          [](const auto& test) { return test.param; });
 
+// A negative gain drives a state up: the slope of EFLA's gain is then the large one.
+TEST(NegativeGains, HaveExactGradients) {
+  for (const char* row : {"efla", "longhorn"}) {
+    const Problem problem = problem_of(row, {1, 6, 1, 1, 4, 3, 1}, 13);
+    Arrays inputs = problem.inputs();
+    for (double& beta : inputs["beta"].data) beta = -0.25 * beta;
+    const Arrays upstream = problem.upstream();
+    const Arrays expected = reference_backward(problem.spec, inputs, upstream);
+    const Arrays gradients = backward_arrays(problem.spec, inputs, upstream, one_thread(Mode::kChunk));
+    EXPECT_EQ(first_difference(gradients, expected, gradient_tolerance(problem)), "") << row;
+  }
+}
+
+// Keys whose square has fewer digits than a float32, or none, write nothing, as keys of zero do.
+class TinyKeys : public testing::TestWithParam<std::string> {};
+
+TEST_P(TinyKeys, CountAsZero) {
+  const Problem problem = problem_of(GetParam(), {1, 40, 1, 1, 12, 9, 1}, 14);
+  for (const double size : {1e-17, 1e-20, 1e-22, 1e-30}) {
+    Arrays inputs = problem.inputs();
+    std::vector<double>& k = inputs["k"].data;
+    const auto width = static_cast<std::size_t>(problem.shape.K);
+    for (std::size_t i = 0; i < k.size(); ++i) {
+      if (i / width % 3 == 1) k[i] = static_cast<float>(k[i] * size);
+    }
+    const Arrays reference = reference_forward(problem.spec, inputs);
+    const Arrays gradients = reference_backward(problem.spec, inputs, problem.upstream());
+    for (const Mode mode : kModes) {
+      const Arrays outputs = forward_arrays(problem.spec, inputs, one_thread(mode));
+      EXPECT_EQ(first_difference(outputs, reference, 4 * tolerance(problem), kCancelled), "") << size;
+    }
+    if (size > 1e-19) continue;  // gradients hold the square of 1/(k.k), which overflows
+    const Arrays fast = backward_arrays(problem.spec, inputs, problem.upstream(), one_thread(Mode::kChunk));
+    EXPECT_EQ(first_difference(fast, gradients, 2 * gradient_tolerance(problem), kCancelled), "") << size;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, TinyKeys, testing::Values("nlms", "efla", "longhorn", "pgdn_norm_inv"),
+                         [](const auto& test) { return test.param; });
+
 // Squares of such keys are no float32 any more; their squash is one all the same.
 TEST(HugeKeys, OverflowTheMomentAndNothingElse) {
   Problem problem = problem_of("kp_mamba2", {1, 40, 1, 1, 20, 8, 1}, 11);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "layers.h"
 #include "nn/gated_norm.h"
@@ -81,6 +82,32 @@ TEST(RmsNorm, MayBeInPlace) {
     nn::rms_norm_forward(5, 60, static_cast<float>(kEps), x.rows(), nullptr, x.rows(), nullptr, 1);
     expect_close(x.values(), norm_rows(5, 60, x0, {}), 3e-6, 3e-7, "y");
   });
+}
+
+// Divided by the root of infinity, rows would become zeros.
+TEST(RmsNorm, ShowsWhatIsNotFiniteOrOverflows) {
+  const int64_t n = 20;
+  for (const double bad : {1e25, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    Values values = random_values(3 * n, 1);
+    values[n + 7] = bad;
+    for_every_target([&] {
+      Slice x(3, n, values), y(3, n), gate(3, n, random_values(3 * n, 2)), zero(3, n, Values(3 * n, 0.0)), sum(3, n);
+      const auto check = [&](const char* what) {
+        const Values got = y.values();
+        for (size_t i = 0; i < got.size(); ++i) {
+          EXPECT_EQ(std::isnan(got[i]), i / n == 1) << what << " of " << bad << " at " << i << " on " << simd_target();
+        }
+      };
+      const float eps = static_cast<float>(kEps);
+      nn::rms_norm_forward(3, n, eps, x.rows(), nullptr, y.rows(), nullptr, 1);
+      check("rms_norm");
+      nn::add_rms_norm_forward(3, n, eps, zero.rows(), x.rows(), nullptr, sum.rows(), y.rows(), nullptr, 1);
+      check("add_rms_norm");
+      nn::gated_norm_forward({1, n, eps, nn::GateActivation::kSilu, nullptr}, 3, x.rows(), gate.rows(), y.rows(),
+                             nullptr, 1);
+      check("gated_norm");
+    });
+  }
 }
 
 // ---- over heads, with a gate

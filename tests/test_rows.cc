@@ -144,6 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Contradiction{"x_above_2", "pgdn", {"x", "2.1"}, "x"},
                     Contradiction{"eps_zero", "pgdn", {"eps", "0"}, "eps"},
                     Contradiction{"eps_zero_as_float", "pgdn", {"eps", "1e-60"}, "eps"},
+                    Contradiction{"l2norm_eps_zero_as_float", "gdn", {"l2norm_eps", "1e-46"}, "l2norm_eps"},
                     Contradiction{"l2norm_eps_negative", "gdn", {"l2norm_eps", "-1e-6"}, "l2norm_eps"}),
     [](const auto& test) { return test.param.name; });
 

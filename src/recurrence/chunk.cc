@@ -66,7 +66,7 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
   ops.reads = key.eq;
   decay_products(gates.alpha, gamma, to_end, between);
   p_.simd.scale_rows(kChunk, p_.Kp, to_end, key.w, p_.Kp, ops.w_end, p_.Kp);
-  std::fill_n(ops.lambda, p_.Kp, gamma[kChunk - 1]);
+  std::fill_n(ops.lambda, p_.Kp, gates.total);
 
   if (key.q) {
     std::copy_n(gamma, kChunk, ops.read_factor + kChunk);
@@ -100,7 +100,7 @@ void ChunkCore::diagonal_operands(const KeyChunk& key, const Gates& gates, Opera
   std::fill_n(ops.read_factor, 2 * kChunk, 1.0f);
   diagonal_gammas(gates);
   if (key.q) p_.simd.mul_rows(kChunk, Kp, gamma_rows_, key.q, ops.q(p_));
-  std::copy_n(gamma_rows_ + (kChunk - 1) * Kp, Kp, ops.lambda);
+  std::copy_n(gates.total_rows, Kp, ops.lambda);
   if (solves(key)) {
     std::copy_n(gates.e_rows, Kp, ops.e());
     p_.simd.mul_rows(kChunk - 1, Kp, gamma_rows_, gates.e_rows + Kp, ops.e() + Kp);

@@ -103,7 +103,7 @@ void ChunkCore::scalar_backward(const KeyChunk& key, const Gates& gates, const O
   for (int64_t j = 0; j < kChunk; ++j) decay.add(j + 1, kChunk - 1, value[j]);
   double dlambda = 0.0;
   for (int64_t i = 0; i < p_.K; ++i) dlambda += dops.lambda[i];
-  decay.add(0, kChunk - 1, dlambda * gamma[kChunk - 1]);
+  decay.add(0, kChunk - 1, dlambda * gates.total);
   for (int64_t i = 0; i < kChunk; ++i) {
     for (int64_t j = 0; j < kChunk; ++j) {
       float& dp = dP[i * kChunk + j];

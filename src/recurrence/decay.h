@@ -1,11 +1,21 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "simd/kernels.h"
 
 namespace deltanet {
+
+// The decay over a whole chunk, from the logarithms of its tokens' decays: rounded once. A state meets one of these per
+// chunk; a product of rounded decays would add up sixteen times as many errors, all of one sign if the decay is
+// constant.
+inline float chunk_decay(const float* log_alpha) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < simd::kChunk; ++i) sum += log_alpha[i];
+  return static_cast<float>(std::exp(sum));
+}
 
 // Products of the scalar decays of a chunk: gamma_i from the start of the chunk through token i, to_end_j from after
 // token j to the end, between_ij from after token j through token i (0 for i < j). Only products are formed, never

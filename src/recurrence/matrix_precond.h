@@ -37,8 +37,10 @@ class MatrixPrecond {
   float *residual_, *direction_, *image_, *temp_, *k_columns_;  // [kChunk][Kp] (the last [Kp][kChunk])
   float* matrix_temp_;                                          // [Kp][Kp] (at least kChunk rows)
   alignas(64) float gram_[kChunk * kChunk];
-  float alpha_[kChunk], beta_[kChunk];
+  alignas(64) float alpha_[kChunk];
+  float beta_[kChunk];
   float gamma_[kChunk], to_end_[kChunk];  // decay from the start of the chunk, and to its end
+  float total_;                           // over the chunk
   float between_[kChunk * kChunk];        // Gamma_ij, i >= j
 };
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "recurrence/decay.h"
 #include "recurrence/matrix_precond.h"
@@ -44,13 +45,14 @@ MatrixPrecond::MatrixPrecond(const Problem& problem, int64_t key_head, const flo
 void MatrixPrecond::load_gates(const Span& span) {
   std::fill_n(beta_, kChunk, 1.0f);  // missing tokens have zero keys and add nothing
   if (p_.in.beta) load_scalars(p_.in.beta, span, head_, 0.0f, beta_);
-  std::fill_n(alpha_, kChunk, 1.0f);
+  std::fill_n(alpha_, kChunk, 0.0f);
   if (p_.spec.decay == Decay::kScalar) {
     load_scalars(p_.in.g, span, head_, 0.0f, alpha_);
-    for (int64_t i = 0; i < span.fill; ++i) alpha_[i] = std::exp(alpha_[i]);
   } else if (p_.spec.decay == Decay::kConst) {
-    std::fill_n(alpha_, span.tokens, std::exp(p_.in.g.data[head_ * p_.in.g.stride[0]]));
+    std::fill_n(alpha_, span.tokens, p_.in.g.data[head_ * p_.in.g.stride[0]]);
   }
+  total_ = chunk_decay(alpha_);
+  p_.simd.exp_rows(kChunk, alpha_, alpha_);
   decay_products(alpha_, gamma_, to_end_, between_);
 }
 
@@ -114,7 +116,10 @@ void MatrixPrecond::solve(const KeyChunk& c, const float* G, float* x) {
       p_.simd.add_scaled_rows(kChunk, Kp, one, residual_, Kp, direction_, Kp);
     }
   }
-  for (float& f : factor) f = 1.0f / f;
+  // A right-hand side that is not finite has not moved its solution from zero.
+  for (int64_t i = 0; i < kChunk; ++i) {
+    factor[i] = std::isfinite(norm[i]) ? 1.0f / factor[i] : std::numeric_limits<float>::quiet_NaN();
+  }
   p_.simd.scale_rows(kChunk, Kp, factor, x, Kp, x, Kp);
 }
 
@@ -127,7 +132,7 @@ void MatrixPrecond::mesa_forward(KeyState& state, KeyChunk& c) {
   float weight[kChunk], gamma_end[kChunk];
   for (int64_t i = 0; i < kChunk; ++i) weight[i] = to_end_[i] * beta_[i];
   p_.simd.scale_rows(kChunk, Kp, weight, c.k, Kp, temp_, Kp);
-  std::fill_n(gamma_end, kChunk, gamma_[kChunk - 1]);
+  std::fill_n(gamma_end, kChunk, total_);
   for (int64_t row = 0; row < Kp; row += kChunk) {
     p_.simd.gemm_cols(simd::Into::kRowScale,
                       {kChunk, Kp, kChunk, temp_ + row, Kp, c.k, Kp, state.matrix + row * Kp, Kp, gamma_end});
@@ -169,7 +174,7 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
     p_.simd.dot_rows(kChunk, Kp, G + row * Kp, Kp, E + row * Kp, Kp, value);
     for (int64_t i = 0; i < kChunk; ++i) overlap += value[i];
   }
-  decay.add(0, kChunk - 1, gamma_[kChunk - 1] * overlap);
+  decay.add(0, kChunk - 1, total_ * overlap);
 
   // Through the Gram of each token: the part from the start of the chunk ...
   p_.simd.gemm_rows(simd::Into::kSet, {kChunk, Kp, Kp, solution, Kp, G, Kp, image_, Kp});
@@ -197,7 +202,7 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
   for (int64_t i = 0; i < kChunk; ++i) dgates.log_alpha[i] += log_alpha[i];
 
   float gamma_end[kChunk];
-  std::fill_n(gamma_end, kChunk, gamma_[kChunk - 1]);
+  std::fill_n(gamma_end, kChunk, total_);
   for (int64_t t = 0; t < kChunk; ++t) weight[t] = -gamma_[t];
   p_.simd.scale_rows(kChunk, Kp, weight, y, Kp, temp_, Kp);
   for (int64_t row = 0; row < Kp; row += kChunk) {

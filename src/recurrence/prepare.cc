@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "recurrence/decay.h"
+#include "recurrence/divisors.h"
 #include "recurrence/matrix_precond.h"
 
 namespace deltanet {
@@ -93,7 +95,10 @@ KeyChunk Prepare::make_chunk(Arena& arena) const {
     c.k = p_.erases && !p_.own_erase_key ? c.e : arena.take(rows);
     c.w = p_.own_write_key() ? arena.take(rows) : c.k;
   }
-  if (p_.spec.tie_gates && p_.spec.decay == Decay::kDiag) c.alpha_atk_rows = arena.take(rows);
+  if (p_.spec.tie_gates && p_.spec.decay == Decay::kDiag) {
+    c.alpha_atk_rows = arena.take(rows);
+    c.total_atk_rows = arena.take(p_.Kp);
+  }
   if (!record_) return c;
   c.q_normal = arena.take(rows);
   if (p_.spec.precond == Precond::kAtq || p_.spec.precond == Precond::kMesa) c.q_plain = arena.take(rows);
@@ -109,7 +114,10 @@ KeyChunk Prepare::make_chunk(Arena& arena) const {
 
 Gates Prepare::make_gates(Arena& arena) const {
   Gates gates;
-  if (p_.diagonal) gates.alpha_rows = arena.take(kChunk * p_.Kp);
+  if (p_.diagonal) {
+    gates.alpha_rows = arena.take(kChunk * p_.Kp);
+    gates.total_rows = arena.take(p_.Kp);
+  }
   if (p_.diagonal && p_.erases) gates.e_rows = arena.take(kChunk * p_.Kp);
   return gates;
 }
@@ -216,10 +224,11 @@ void Prepare::write_key(KeyState& state, KeyChunk& c) {
   if (key_norm()) {
     for (int64_t i = 0; i < fill; ++i) {
       // A key of zero writes nothing whatever its factor, so 1/m is defined as 0 there.
-      if (p_.spec.norm == Norm::kInv)
-        c.key_factor[i] = c.m[i] == 0.0f ? 0.0f : 1.0f / c.m[i];
-      else
-        c.key_factor[i] = 1.0f / (1.0f + c.m[i]);
+      if (p_.spec.norm == Norm::kInv) {
+        c.key_factor[i] = vanishes(c.m[i]) ? 0.0f : quotient(1.0f, c.m[i]);
+      } else {
+        c.key_factor[i] = quotient(1.0f, 1.0f + c.m[i]);
+      }
     }
     p_.simd.scale_rows(fill, Kp, c.key_factor, Pk, Kp, c.w, Kp);
   }
@@ -235,6 +244,7 @@ void Prepare::scan(KeyState& state, KeyChunk& c, const float* x, float* y) {
   scan.x = x;
   scan.alpha = c.alpha_atk_rows ? c.alpha_atk_rows : c.alpha_atk;
   scan.alpha_is_row = c.alpha_atk_rows != nullptr;
+  scan.total = c.total_atk_rows ? c.total_atk_rows : &c.total_atk;
   scan.beta = c.beta_atk;
   scan.eps = static_cast<float>(p_.spec.eps);
   if (p_.in.log_atk_scale) scan.center = p_.in.log_atk_scale.data[head_ * p_.in.log_atk_scale.stride[0]];
@@ -290,7 +300,7 @@ void Prepare::preconditioner_gates(KeyChunk& c) {
   }
   if (c.alpha_atk_rows) {
     load_tokens(p_.in.g, c.span, head_, p_.K, c.alpha_atk_rows, p_.Kp);
-    p_.simd.exp_rows(c.span.fill * p_.Kp, c.alpha_atk_rows, c.alpha_atk_rows);
+    p_.simd.decay_rows(c.span.fill, p_.Kp, c.alpha_atk_rows, c.total_atk_rows);
     return;
   }
   const ConstTensor& g = tied ? p_.in.g : p_.in.g_atk;
@@ -300,6 +310,7 @@ void Prepare::preconditioner_gates(KeyChunk& c) {
   } else if (g) {
     load_scalars(g, c.span, head_, 0.0f, c.alpha_atk);
   }
+  c.total_atk = chunk_decay(c.alpha_atk);
   p_.simd.exp_rows(kChunk, c.alpha_atk, c.alpha_atk);
 }
 
@@ -309,15 +320,17 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
   std::fill_n(gates.alpha, kChunk, 0.0f);
   if (p_.spec.decay == Decay::kDiag) {
     load_tokens(g, span, value_head, p_.K, gates.alpha_rows, p_.Kp);
-    p_.simd.exp_rows(span.fill * p_.Kp, gates.alpha_rows, gates.alpha_rows);
+    p_.simd.decay_rows(span.fill, p_.Kp, gates.alpha_rows, gates.total_rows);
   } else {
     if (p_.spec.decay == Decay::kScalar) {
       load_scalars(g, span, value_head, 0.0f, gates.alpha);
     } else if (p_.spec.decay == Decay::kConst) {
       std::fill_n(gates.alpha, span.tokens, g.data[value_head * g.stride[0]]);
     }
+    gates.total = chunk_decay(gates.alpha);
     p_.simd.exp_rows(kChunk, gates.alpha, gates.alpha);
     if (gates.alpha_rows) {
+      std::fill_n(gates.total_rows, p_.Kp, gates.total);
       for (int64_t i = 0; i < span.fill; ++i) std::fill_n(gates.alpha_rows + i * p_.Kp, p_.Kp, gates.alpha[i]);
     }
   }
@@ -338,18 +351,18 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
       case Gain::kComba:
         break;
       case Gain::kLonghorn:
-        gain = beta / (1.0f + beta * c.m[i]);
+        gain = quotient(beta, 1.0f + beta * c.m[i]);
         break;
       case Gain::kNlms:
-        gain = c.kk[i] == 0.0f ? 0.0f : 1.0f / c.kk[i];
+        gain = vanishes(c.kk[i]) ? 0.0f : quotient(1.0f, c.kk[i]);
         break;
       case Gain::kEfla:
-        gain = c.kk[i] == 0.0f ? beta : -std::expm1(-beta * c.kk[i]) / c.kk[i];
+        gain = vanishes(c.kk[i]) ? beta : quotient(-std::expm1(-beta * c.kk[i]), c.kk[i]);
         break;
     }
     if (p_.spec.norm == Norm::kAlphaBeta) {
       const float denominator = gates.alpha[i] + beta * c.m[i];
-      gain = denominator == 0.0f ? 0.0f : beta / denominator;
+      gain = vanishes(denominator) ? 0.0f : quotient(beta, denominator);
     }
     if (p_.spec.solve == Solve::kDplr) gain = i < span.tokens ? 1.0f : 0.0f;
     gates.gain[i] = gain;

@@ -43,7 +43,9 @@ struct KeyChunk {
   float key_factor[kChunk];  // normaliser of the write key
   alignas(64) float alpha_atk[kChunk];
   float beta_atk[kChunk];           // gates of the preconditioner
-  float* alpha_atk_rows = nullptr;  // the decay when it is tied to a diagonal one
+  float total_atk;                  // decay over the chunk
+  float* alpha_atk_rows = nullptr;  // the decays when they are tied to diagonal ones
+  float* total_atk_rows = nullptr;  // [Kp] likewise
   KeyState start;                   // state before the chunk
 };
 
@@ -54,7 +56,9 @@ struct Gates {
   float* e_rows = nullptr;          // [kChunk][Kp] diagonal decay: the erase key with gain and decay
   float beta[kChunk];               // the input behind the gain
   alignas(64) float alpha[kChunk];  // scalar decay
+  float total;                      // over the chunk
   float* alpha_rows = nullptr;      // [kChunk][Kp] diagonal decay
+  float* total_rows = nullptr;      // [Kp] over the chunk
 };
 
 // What the core receives as values, [write_sets*kChunk][ld]: `columns` gained value columns from `first` on, behind a

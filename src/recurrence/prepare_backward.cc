@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "recurrence/divisors.h"
 #include "recurrence/matrix_precond.h"
 #include "recurrence/prepare.h"
 
@@ -55,7 +56,7 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
         break;
       case Gain::kLonghorn: {
         const double denominator = 1.0 + beta * c.m[i];
-        dbeta = de / (denominator * denominator);
+        dbeta = quotient(de, denominator * denominator);
         grads.m[i] -= static_cast<float>(de * e * e);
         break;
       }
@@ -67,17 +68,17 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
         const double rest = std::exp(-beta * kk);
         dbeta = de * rest;
         // (beta exp(-beta kk) - e)/kk loses all digits for small keys; its series there is -beta^2/2 + beta^3 kk/3.
-        const double slope = kk * beta < 1e-4 ? beta * beta * (-0.5 + beta * kk / 3.0)
-                                              : (beta * rest + std::expm1(-beta * kk) / kk) / kk;
-        if (kk != 0.0) grads.kk[i] += static_cast<float>(de * slope);
+        const double slope = std::fabs(kk * beta) < 1e-4 ? beta * beta * (-0.5 + beta * kk / 3.0)
+                                                         : (beta * rest + std::expm1(-beta * kk) / kk) / kk;
+        if (!vanishes(kk)) grads.kk[i] += static_cast<float>(de * slope);
         break;
       }
     }
     if (p_.spec.norm == Norm::kAlphaBeta) {
       const double alpha = gates.alpha[i];
       const double denominator = alpha + beta * c.m[i];
-      if (denominator != 0.0) {
-        dbeta = de * alpha / (denominator * denominator);
+      if (!vanishes(denominator)) {
+        dbeta = quotient(de * alpha, denominator * denominator);
         dg.log_alpha[i] -= static_cast<float>(de * e * alpha / denominator);
         grads.m[i] -= static_cast<float>(de * e * e);
       }

@@ -7,6 +7,7 @@
 
 #include "deltanet/rows.h"
 #include "recurrence/autodiff.h"
+#include "recurrence/divisors.h"
 
 // The definition of every row: one token loop for one head of one sequence, with T = double for values and T = Var for
 // gradients. Private; the entry points are in deltanet/reference.h.
@@ -15,10 +16,14 @@
 //
 // Where a key is zero, three factors of the write would be 0/0. They are fixed here so that a zero key writes nothing
 // and passes no gradient through the guard:
-//   gain nlms   1/(k.k)                  is 0    where k.k = 0
-//   gain efla   (1 - e^(-beta l))/l      is beta where l = k.k = 0 (its limit)
-//   norm inv    1/(k.Bk)                 is 0    where k.Bk = 0
-// Likewise norm alpha_beta, beta/(alpha + beta k.Bk), is 0 where its denominator is 0 (a decay that underflows).
+//   gain nlms   1/(k.k)                  is 0    where k.k vanishes
+//   gain efla   (1 - e^(-beta l))/l      is beta where l = k.k vanishes (its limit)
+//   norm inv    1/(k.Bk)                 is 0    where k.Bk vanishes
+// Likewise norm alpha_beta, beta/(alpha + beta k.Bk), is 0 where its denominator vanishes (a decay that underflows).
+// To vanish is to be smaller than every normal number of float32, 1.2e-38 (divisors.h): keys of less than 1.1e-19 write
+// nothing here, where 1/(k.k) would write 1e19 and more.
+//
+// An infinite second moment has the squash of its limit, 1.
 
 namespace deltanet::reference {
 
@@ -118,7 +123,10 @@ template <class T>
 T stable_preconditioner(const Spec& spec, const T& moment, const T& centre) {
   using std::abs, std::exp, std::log, std::tanh;
   const T r = log(moment + T(spec.eps)) - centre;
-  const T s = spec.squash == Squash::kTanh ? tanh(r) : r / (T(1.0) + abs(r));
+  const bool limit = std::isinf(number_of(r));
+  const T s = limit                          ? T(std::copysign(1.0, number_of(r)))
+              : spec.squash == Squash::kTanh ? tanh(r)
+                                             : r / (T(1.0) + abs(r));
   T exponent = -s;                                                      // B in [1/x, x]
   if (spec.range == Range::kAmplify) exponent = (T(1.0) - s) * T(0.5);  // B in [1, x]
   if (spec.range == Range::kDampen) exponent = (T(1.0) + s) * T(-0.5);  // B in [1/x, 1]
@@ -131,7 +139,7 @@ T gain_of(const Spec& spec, const T& alpha, const T& beta, const T& kk, const T&
   using std::expm1;
   if (spec.norm == Norm::kAlphaBeta) {
     const T denominator = alpha + beta * m;
-    return number_of(denominator) == 0 ? T(0.0) : beta / denominator;
+    return vanishes(number_of(denominator)) ? T(0.0) : beta / denominator;
   }
   switch (spec.gain) {
     case Gain::kOne:
@@ -142,9 +150,9 @@ T gain_of(const Spec& spec, const T& alpha, const T& beta, const T& kk, const T&
     case Gain::kLonghorn:
       return beta / (T(1.0) + beta * m);
     case Gain::kNlms:
-      return number_of(kk) == 0 ? T(0.0) : T(1.0) / kk;
+      return vanishes(number_of(kk)) ? T(0.0) : T(1.0) / kk;
     case Gain::kEfla:
-      return number_of(kk) == 0 ? beta : -expm1(-(beta * kk)) / kk;
+      return vanishes(number_of(kk)) ? beta : -expm1(-(beta * kk)) / kk;
   }
   return beta;
 }
@@ -240,7 +248,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     if (spec.precond == Precond::kAtkUnstable || spec.precond == Precond::kRls || spec.norm == Norm::kOnePlus) {
       w = scaled(one / (one + m), w);
     } else if (spec.norm == Norm::kInv) {
-      w = scaled(number_of(m) == 0 ? zero : one / m, w);
+      w = scaled(vanishes(number_of(m)) ? zero : one / m, w);
     }
     const T gain = gain_of(spec, alpha[0], beta, dot(k, k), m);
 

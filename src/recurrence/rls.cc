@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "recurrence/divisors.h"
 #include "recurrence/matrix_precond.h"
 
 namespace deltanet {
@@ -34,7 +35,7 @@ void MatrixPrecond::rls_forward(KeyState& state, KeyChunk& c) {
     p_.simd.dot_rows(Kp, Kp, state.matrix, Kp, k, 0, u);
     float m;
     p_.simd.dot_rows(1, Kp, k, 0, u, 0, &m);
-    const float factor = 1.0f / (1.0f + m);
+    const float factor = quotient(1.0f, 1.0f + m);
     add_outer(p_, -factor, u, u, state.matrix, scaled);
     p_.simd.scale_rows(1, Kp, &factor, u, 0, u, 0);
   }
@@ -55,7 +56,7 @@ void MatrixPrecond::rls_backward(const KeyChunk& c, KeyGrads& g) {
     p_.simd.dot_rows(Kp, Kp, P, Kp, c.k + t * Kp, 0, u);
     float m;
     p_.simd.dot_rows(1, Kp, c.k + t * Kp, 0, u, 0, &m);
-    factor[t] = 1.0f / (1.0f + m);
+    factor[t] = quotient(1.0f, 1.0f + m);
     add_outer(p_, -factor[t], u, u, P, scaled);
   }
   for (int64_t t = kChunk - 1; t >= 0; --t) {

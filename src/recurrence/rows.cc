@@ -360,9 +360,10 @@ void validate(const Spec& spec) {
   };
 
   require(spec.x >= 1 && spec.x <= 2, "x", "a number in [1, 2] (beyond 2 the recurrence is unstable)");
-  require(spec.eps >= std::numeric_limits<float>::min() && spec.eps <= std::numeric_limits<float>::max(), "eps",
-          "a positive number that float32 holds, 1.2e-38 to 3.4e38");
-  require(spec.l2norm_eps > 0 && std::isfinite(spec.l2norm_eps), "l2norm_eps", "a positive number");
+  for (const auto& [key, eps] : {std::pair("eps", spec.eps), std::pair("l2norm_eps", spec.l2norm_eps)}) {
+    require(eps >= std::numeric_limits<float>::min() && eps <= std::numeric_limits<float>::max(), key,
+            "a positive number that float32 holds, 1.2e-38 to 3.4e38");
+  }
   require(!spec.scale || std::isfinite(*spec.scale), "scale", "a finite number, or none for K^-1/2");
 
   const bool stable = spec.precond == Precond::kAtkStable;

@@ -4,21 +4,16 @@
 #include "hwy/foreach_target.h"
 
 #include <cmath>
+#include <limits>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "simd/layers-inl.h"
 #include "simd/modules.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace deltanet::simd {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
-using Vec = hn::Vec<D>;
-
-constexpr int64_t kLanes = HWY_LANES(float);
 
 HWY_INLINE float sum(Vec v) { return hn::GetLane(hn::SumOfLanes(D(), v)); }
 
@@ -38,7 +33,23 @@ HWY_INLINE float dot(int64_t n, const float* HWY_RESTRICT x, const float* HWY_RE
 
 void exp_rows(int64_t count, const float* HWY_RESTRICT x, float* HWY_RESTRICT y) {
   const D d;
-  for (int64_t i = 0; i < count; i += kLanes) hn::Store(hn::Exp(d, hn::Load(d, x + i)), d, y + i);
+  for (int64_t i = 0; i < count; i += kLanes) hn::Store(exp_of(hn::Load(d, x + i)), d, y + i);
+}
+
+void decay_rows(int64_t rows, int64_t n, float* HWY_RESTRICT x, float* HWY_RESTRICT total) {
+  const D d;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    Vec sum = hn::Zero(d), product = hn::Set(d, 1.0f);
+    for (int64_t r = 0; r < rows; ++r) {
+      const Vec log_decay = hn::Load(d, x + r * n + i);
+      const Vec decay = exp_of(log_decay);
+      hn::Store(decay, d, x + r * n + i);
+      sum = hn::Add(sum, log_decay);
+      product = hn::Mul(product, decay);
+    }
+    const auto gentle = hn::Gt(sum, hn::Set(d, -1.0f));
+    hn::Store(hn::IfThenElse(gentle, exp_of(sum), product), d, total + i);
+  }
 }
 
 void scale_rows(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy) {
@@ -89,7 +100,10 @@ void l2norm_rows(int64_t rows, int64_t n, float eps, float scale, const float* x
                  float* inverse_norm) {
   const D d;
   for (int64_t r = 0; r < rows; ++r, x += ldx, y += n) {
-    inverse_norm[r] = 1.0f / std::sqrt(dot(n, x, x) + eps);
+    const float square = dot(n, x, x);
+    // The square of a row may overflow; divided by infinity, the row would be a healthy zero.
+    inverse_norm[r] = square <= std::numeric_limits<float>::max() ? 1.0f / std::sqrt(square + eps)
+                                                                  : std::numeric_limits<float>::quiet_NaN();
     const Vec factor = hn::Set(d, scale * inverse_norm[r]);
     for (int64_t i = 0; i < n; i += kLanes) hn::Store(hn::Mul(factor, hn::LoadU(d, x + i)), d, y + i);
   }
@@ -112,6 +126,7 @@ void l2norm_rows_grad(int64_t rows, int64_t n, const float* y, const float* inve
 
 void fill_rows(Kernels& table) {
   table.exp_rows = exp_rows;
+  table.decay_rows = decay_rows;
   table.scale_rows = scale_rows;
   table.add_scaled_rows = add_scaled_rows;
   table.mul_rows = mul_rows;

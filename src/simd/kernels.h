@@ -56,6 +56,8 @@ struct Gemm {
 
 // The second-moment scan and the diagonal preconditioner built from it, for up to kChunk tokens:
 //   A_t = alpha_t A_{t-1} + beta_t k_t*k_t,   B_t = f(A),   y_t = B_t * x_t   (x is k or q).
+// What the tokens of a call add is summed by itself and joins what A was before once per call: A is rounded once per
+// chunk, and not once per token.
 enum class PrecondKind {
   kStableFast,       // B = exp(e0 + e1 s), s = r/(1+|r|), r = log(A_t + eps) - center
   kStableTanh,       //                     s = tanh r
@@ -79,8 +81,9 @@ struct PrecondScan {
   const float* x;      // [rows][n]: what B multiplies
   const float* alpha;  // decay of A: [rows], or [rows][n] if alpha_is_row
   bool alpha_is_row;
-  const float* beta;  // [rows]
-  float eps, center;  // stable kinds
+  const float* total;  // of all rows together: one value, or [n] if alpha_is_row
+  const float* beta;   // [rows]
+  float eps, center;   // stable kinds
   const SquashCurve* curve;
   const float* ridge;  // [n], inverse kinds
   float* A;            // [n] state, updated
@@ -173,7 +176,11 @@ struct Kernels {
   // y [n][rows] = x^T; rows a multiple of 8, n of 4; x need not be aligned
   void (*transpose)(int64_t rows, int64_t n, const float* x, int64_t ldx, float* y, int64_t ldy);
 
-  void (*exp_rows)(int64_t count, const float* x, float* y);  // count multiple of 16
+  // exp(x), infinity from 88.4 on, NaN of NaN; count multiple of 16.
+  void (*exp_rows)(int64_t count, const float* x, float* y);
+  // Logarithms of decays x [rows][n] become decays, and total [n] the decay over all rows: from the sum of the
+  // logarithms where it is gentle, so that many chunks of slow decays do not add up a rounding per token.
+  void (*decay_rows)(int64_t rows, int64_t n, float* x, float* total);
   void (*scale_rows)(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy);
   void (*add_scaled_rows)(int64_t rows, int64_t n, const float* s, const float* x, int64_t ldx, float* y, int64_t ldy);
   void (*mul_rows)(int64_t rows, int64_t n, const float* a, const float* x, float* y);      // y = a*x

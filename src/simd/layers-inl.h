@@ -121,6 +121,12 @@ HWY_INLINE Vec exp_negative(Vec x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3f)), hn::Mul(p, power));
 }
 
+// The same for any x; infinity from 88.4 on, where the result is almost as large as a float can be.
+HWY_INLINE Vec exp_of(Vec x) {
+  const Vec top = hn::Set(D(), 88.4f);
+  return exp_negative(hn::IfThenElse(hn::Gt(x, top), top, x));
+}
+
 // sigmoid(x), and 1 - sigmoid(x) with all its digits.
 struct Sigmoid {
   Vec value, complement;

@@ -4,6 +4,7 @@
 #include "hwy/foreach_target.h"
 
 #include <cmath>
+#include <limits>
 
 #include "hwy/highway.h"
 #include "simd/layers-inl.h"
@@ -15,6 +16,8 @@ namespace HWY_NAMESPACE {
 namespace {
 
 HWY_INLINE float inverse_rms(float sum_of_squares, int64_t n, float eps) {
+  // Squares overflow before a row does; divided by infinity it would be a healthy zero.
+  if (!(sum_of_squares <= std::numeric_limits<float>::max())) return std::numeric_limits<float>::quiet_NaN();
   return 1.0f / std::sqrt(sum_of_squares / static_cast<float>(n) + eps);
 }
 

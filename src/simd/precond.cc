@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "simd/layers-inl.h"
 #include "simd/modules.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,12 +15,6 @@ namespace deltanet::simd {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
-using DI = hn::RebindToSigned<D>;
-using Vec = hn::Vec<D>;
-
-constexpr int64_t kLanes = HWY_LANES(float);
 constexpr float kLn2 = 0.6931471806f, kLog2E = 1.442695041f;
 constexpr int kTogether = 4;  // vectors of the key dimension that are treated at once
 
@@ -168,7 +162,7 @@ HWY_INLINE void squash(const CurveConstants<kTerms>& curve, int64_t at, const fl
   if constexpr (kKind == PrecondKind::kStableTanh) {
     // tanh r = sign(r) (1-t)/(1+t), t = exp(-2|r|). The slope 4t/(1+t)^2 keeps its digits where tanh saturates, which
     // 1 - tanh^2 does not.
-    const Pack<kVecs> t = DELTANET_MAP(hn::Exp(d, hn::Mul(hn::Set(d, -2.0f * kLn2), hn::Abs(r.v[i]))));
+    const Pack<kVecs> t = DELTANET_MAP(exp_negative(hn::Mul(hn::Set(d, -2.0f * kLn2), hn::Abs(r.v[i]))));
     const Pack<kVecs> inverse = Reciprocal<kVecs>(DELTANET_MAP(hn::Add(one, t.v[i]))).product();
     s = DELTANET_MAP(hn::CopySign(hn::Mul(hn::Sub(one, t.v[i]), inverse.v[i]), r.v[i]));
     if constexpr (kKeep) {
@@ -209,34 +203,79 @@ HWY_INLINE void squash_all(const PrecondScan& p) {
   for (; at < elements; at += kLanes) squash<kKind, kKeep, 1>(curve, at, x, y, B, slope);
 }
 
+// A over the tokens of a call: what it was before them, decayed, and what they have added. `add` takes the next token.
+template <int kVecs>
+struct Moment {
+  // Copies, for the reason of LogConstants.
+  const float *alphas, *betas, *total;
+  const bool alpha_is_row;
+  const int64_t n, column;
+  float* state;
+  Pack<kVecs> A, before, added;
+
+  HWY_INLINE Moment(const PrecondScan& p, int64_t first_column)
+      : alphas(p.alpha),
+        betas(p.beta),
+        total(p.total),
+        alpha_is_row(p.alpha_is_row),
+        n(p.n),
+        column(first_column),
+        state(p.A + first_column) {
+    A = before = DELTANET_MAP(hn::Load(D(), state + i * kLanes));
+    added = DELTANET_MAP(hn::Zero(D()));
+  }
+
+  HWY_INLINE void add(int64_t t, const Pack<kVecs>& k) {
+    const D d;
+    const Vec beta = hn::Set(d, betas[t]);
+    if (alpha_is_row) {
+      decay(DELTANET_MAP(hn::Load(d, alphas + t * n + column + i * kLanes)));
+    } else {
+      const Vec alpha = hn::Set(d, alphas[t]);
+      decay(DELTANET_MAP(alpha));
+    }
+    added = DELTANET_MAP(hn::MulAdd(hn::Mul(beta, k.v[i]), k.v[i], added.v[i]));
+    A = DELTANET_MAP(hn::Add(before.v[i], added.v[i]));
+  }
+
+  HWY_INLINE void store() {
+    const D d;
+    const Vec all = hn::Set(d, alpha_is_row ? 0.0f : *total);
+    for (int i = 0; i < kVecs; ++i) {
+      const Vec decay = alpha_is_row ? hn::Load(d, total + column + i * kLanes) : all;
+      hn::Store(hn::MulAdd(decay, hn::Load(d, state + i * kLanes), added.v[i]), d, state + i * kLanes);
+    }
+  }
+
+ private:
+  HWY_INLINE void decay(const Pack<kVecs>& alpha) {
+    before = DELTANET_MAP(hn::Mul(alpha.v[i], before.v[i]));
+    added = DELTANET_MAP(hn::Mul(alpha.v[i], added.v[i]));
+  }
+};
+
 template <PrecondKind kKind, bool kKeep, int kVecs>
 HWY_INLINE void scan_columns(const PrecondScan& p, const LogConstants& log_constants, int64_t column) {
   const D d;
-  const Vec eps = hn::Set(d, p.eps);
+  const Vec eps = hn::Set(d, p.eps), largest = hn::Set(d, std::numeric_limits<float>::max());
   const int64_t rows = p.rows, n = p.n;
-  const float *keys = p.k, *alphas = p.alpha, *betas = p.beta, *x = p.x, *ridge = p.ridge;
+  const float *x = p.x, *ridge = p.ridge;
   float *y = p.y, *A_previous = p.A_previous, *B_out = p.B, *slope = p.slope;
-  const bool alpha_is_row = p.alpha_is_row;
-  Pack<kVecs> A = DELTANET_MAP(hn::Load(d, p.A + column + i * kLanes));
+  Moment<kVecs> moment(p, column);
   for (int64_t t = 0; t < rows; ++t) {
     const int64_t at = t * n + column;
-    const Vec beta = hn::Set(d, betas[t]);
-    const Vec alpha = hn::Set(d, alpha_is_row ? 0.0f : alphas[t]);
-    const Pack<kVecs> k = DELTANET_MAP(hn::Load(d, keys + at + i * kLanes));
-    const Pack<kVecs> previous = A;
-    if (alpha_is_row) {
-      A = DELTANET_MAP(hn::Mul(hn::Load(d, alphas + at + i * kLanes), previous.v[i]));
-    } else {
-      A = DELTANET_MAP(hn::Mul(alpha, previous.v[i]));
-    }
-    A = DELTANET_MAP(hn::MulAdd(hn::Mul(beta, k.v[i]), k.v[i], A.v[i]));
+    const Pack<kVecs> k = DELTANET_MAP(hn::Load(d, p.k + at + i * kLanes));
+    const Pack<kVecs> previous = moment.A;
+    moment.add(t, k);
+    const Pack<kVecs>& A = moment.A;
     if constexpr (kKeep) {
       for (int i = 0; i < kVecs; ++i) hn::Store(previous.v[i], d, A_previous + at + i * kLanes);
     }
     if constexpr (kKind == PrecondKind::kInverse || kKind == PrecondKind::kInversePrevious) {
-      const Pack<kVecs>& moment = kKind == PrecondKind::kInversePrevious ? previous : A;
-      const Pack<kVecs> B =
-          DELTANET_MAP(hn::Div(hn::Set(d, 1.0f), hn::Add(moment.v[i], hn::Load(d, ridge + column + i * kLanes))));
+      const Pack<kVecs>& met = kKind == PrecondKind::kInversePrevious ? previous : A;
+      const Pack<kVecs> sum = DELTANET_MAP(hn::Add(met.v[i], hn::Load(d, ridge + column + i * kLanes)));
+      // Of a sum that has overflowed, the inverse would be a healthy zero; infinity times zero is NaN.
+      const Pack<kVecs> B = DELTANET_MAP(hn::MulAdd(sum.v[i], hn::Zero(d), hn::Div(hn::Set(d, 1.0f), sum.v[i])));
       for (int i = 0; i < kVecs; ++i) {
         const int64_t here = at + i * kLanes;
         hn::Store(hn::Mul(B.v[i], hn::Load(d, x + here)), d, y + here);
@@ -247,21 +286,21 @@ HWY_INLINE void scan_columns(const PrecondScan& p, const LogConstants& log_const
       }
     } else {
       // Keys that are not normalised can overflow A; the logarithm of the largest float squashes as well as a larger
-      // one.
-      const Pack<kVecs> shifted =
-          DELTANET_MAP(hn::Min(hn::Add(A.v[i], eps), hn::Set(d, std::numeric_limits<float>::max())));
+      // one. What is no number or negative has none: the logarithm's bits would be those of a number.
+      const Pack<kVecs> sum = DELTANET_MAP(hn::Add(A.v[i], eps));
+      const Pack<kVecs> shifted = DELTANET_MAP(hn::IfThenElse(hn::Gt(sum.v[i], largest), largest, sum.v[i]));
       const Pack<kVecs> r = centred_log2<kVecs>(log_constants, shifted);
-      for (int i = 0; i < kVecs; ++i) hn::Store(r.v[i], d, y + at + i * kLanes);
+      for (int i = 0; i < kVecs; ++i) {
+        hn::Store(hn::IfThenElse(hn::Ge(sum.v[i], hn::Zero(d)), r.v[i], hn::NaN(d)), d, y + at + i * kLanes);
+      }
       if constexpr (kKeep) {
         const Pack<kVecs> inverse_A = Reciprocal<kVecs>(shifted).product();
         for (int i = 0; i < kVecs; ++i) hn::Store(inverse_A.v[i], d, slope + at + i * kLanes);
       }
     }
   }
-  for (int i = 0; i < kVecs; ++i) hn::Store(A.v[i], d, p.A + column + i * kLanes);
+  moment.store();
 }
-
-#undef DELTANET_MAP
 
 template <PrecondKind kKind, bool kKeep, int kTerms>
 void scan(const PrecondScan& p) {
@@ -294,18 +333,14 @@ void scan_kind(const PrecondScan& p) {
 
 // A alone, for states without operands.
 void scan_moment(const PrecondScan& p) {
-  const D d;
   for (int64_t column = 0; column < p.n; column += kLanes) {
-    Vec A = hn::Load(d, p.A + column);
-    for (int64_t t = 0; t < p.rows; ++t) {
-      const int64_t at = t * p.n + column;
-      const Vec k = hn::Load(d, p.k + at);
-      const Vec alpha = p.alpha_is_row ? hn::Load(d, p.alpha + at) : hn::Set(d, p.alpha[t]);
-      A = hn::MulAdd(hn::Mul(hn::Set(d, p.beta[t]), k), k, hn::Mul(alpha, A));
-    }
-    hn::Store(A, d, p.A + column);
+    Moment<1> moment(p, column);
+    for (int64_t t = 0; t < p.rows; ++t) moment.add(t, {hn::Load(D(), p.k + t * p.n + column)});
+    moment.store();
   }
 }
+
+#undef DELTANET_MAP
 
 void precond_scan(const PrecondScan& p) {
   if (!p.y) return scan_moment(p);
