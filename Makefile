@@ -36,7 +36,7 @@ format:  ## Format the C++ files in place
 	@scripts/lint.sh --fix
 
 .PHONY: lint
-lint:  ## Check formatting, run clang-tidy
+lint:  ## Check spelling and formatting, run clang-tidy
 	@scripts/lint.sh
 
 .PHONY: clean

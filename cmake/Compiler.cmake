@@ -1,5 +1,5 @@
 # Warnings and sanitizers, for this project's own targets only. Never -march=native (dispatch is at run time) and never
-# -ffast-math (results must not depend on the optimiser).
+# -ffast-math (results must not depend on the optimizer).
 
 add_library(deltanet_compiler INTERFACE)
 target_compile_options(deltanet_compiler INTERFACE

@@ -19,7 +19,7 @@ inline std::size_t count(const std::vector<int64_t>& shape) {
   return size;
 }
 
-// A new NumPy array, aligned to cache lines and not initialised.
+// A new NumPy array, aligned to cache lines and not initialized.
 template <class T>
 std::pair<nb::object, T*> new_array(const std::vector<int64_t>& shape) {
   constexpr std::align_val_t kAlignment{64};

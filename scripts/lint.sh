@@ -1,24 +1,48 @@
 #!/usr/bin/env bash
-# Formatting and clang-tidy over the C++ files. `scripts/lint.sh --fix` formats instead of checking.
+# Spelling and formatting of all files, then clang-tidy over the C++ sources.
+#
+#   scripts/lint.sh          all of it; what is not installed is an error
+#   scripts/lint.sh --quick  spelling and formatting, seconds; what is not installed is said and left out
+#   scripts/lint.sh --fix    formats the C++ files instead of checking them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/common.sh
 
-need() {
+mode=${1:-all}
+
+# Versions of clang-format differ in what they do, so the files are those of one of them: Debian 12's.
+clang_format_major=14
+
+# has PROGRAM: status 1 where it is left out
+has() {
   command -v "$1" >/dev/null && return
   echo "lint: $1 is not installed (Debian package $1)" >&2
+  if [[ "$mode" == --quick ]]; then return 1; fi
   exit 1
 }
+
+has_clang_format() {
+  has clang-format || return
+  local version
+  version=$(clang-format --version)
+  [[ "$version" == *"version $clang_format_major."* ]] && return
+  echo "lint: the files are formatted with clang-format $clang_format_major; here is: $version" >&2
+  if [[ "$mode" == --quick ]]; then return 1; fi
+  exit 1
+}
+
 mapfile -t files < <(find include src tests fuzz python examples -name '*.h' -o -name '*.cc' | sort)
 
-need clang-format
-if [[ "${1:-}" == --fix ]]; then
+if [[ "$mode" == --fix ]]; then
+  has_clang_format
   clang-format -i "${files[@]}"
   exit 0
 fi
-clang-format --dry-run -Werror "${files[@]}"
+if has codespell; then codespell; fi  # .codespellrc
+if has_clang_format; then clang-format --dry-run -Werror "${files[@]}"; fi
+if [[ "$mode" == --quick ]]; then exit 0; fi
 
-need clang-tidy
+has clang-tidy
 configure dev
 mapfile -t sources < <(printf '%s\n' "${files[@]}" | grep -E '^src/.*\.cc$')
 printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -n 1 \

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# All tests: the release build, the Python module, and the unit tests under AddressSanitizer and UBSan. The sanitizer
-# build treats warnings as errors.
+# All tests: spelling and formatting (where the tools are installed), the release build, the Python module, and the unit
+# tests under AddressSanitizer and UBSan. The sanitizer build treats warnings as errors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/common.sh
 
+scripts/lint.sh --quick
 scripts/build.sh --all
 run_ctest release
 

@@ -26,7 +26,7 @@ class SmallModel {
   explicit SmallModel(nn::WeightType type = nn::WeightType::kFloat32, bool use_l2warp = false)
       : layout_(std::make_shared<Layout>(small_config(use_l2warp))),
         weights_(std::make_shared<Weights>(layout_, type, /*keep_masters=*/true)) {
-    weights_->initialise(1, 1);
+    weights_->initialize(1, 1);
   }
 
   BatchModel model(int threads, bool whole = false, int64_t sequences = kSequences, int64_t length = kLength) const {

@@ -90,7 +90,7 @@ TEST(Permutation, LooksRandom) {
   // Eighths of the places against eighths of the values: both sums are given, which leaves 7 * 7 degrees of freedom.
   constexpr double kFreedom = (kCells - 1) * (kCells - 1) * static_cast<double>(kOrders);
   EXPECT_NEAR(chi_square, kFreedom * kSize / (kSize - 1), 4 * std::sqrt(2 * kFreedom));
-  // Neighbours are (n+1)/3 apart, with a standard deviation of about n / sqrt(18) for each pair.
+  // Neighbors are (n+1)/3 apart, with a standard deviation of about n / sqrt(18) for each pair.
   constexpr double kPairs = static_cast<double>(kOrders * (kSize - 1));
   EXPECT_NEAR(distance / kPairs, (kSize + 1) / 3.0, 4 * kSize / std::sqrt(18.0 * kPairs));
 }

@@ -48,7 +48,7 @@ std::vector<Case> cases() {
 LanguageModel make_model(const std::string& config, int threads) {
   const auto layout = std::make_shared<const Layout>(parse_config(config, "config"));
   const auto weights = std::make_shared<Weights>(layout, nn::WeightType::kFloat32, false);
-  weights->initialise(1, 1);
+  weights->initialize(1, 1);
   return {weights, threads};
 }
 

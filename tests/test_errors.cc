@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"missing_v", "v", {"missing"}, [](Call& c) { c.inputs.v = {}; }},
         Mistake{"missing_beta", "beta", {"missing"}, [](Call& c) { c.inputs.beta = {}; }},
         Mistake{"missing_g", "g", {"missing"}, [](Call& c) { c.inputs.g = {}; }},
-        Mistake{"missing_centre", "log_atk_scale", {"missing"}, [](Call& c) { c.inputs.log_atk_scale = {}; }},
+        Mistake{"missing_center", "log_atk_scale", {"missing"}, [](Call& c) { c.inputs.log_atk_scale = {}; }},
         Mistake{"q_of_rank_3", "q", {"[1,6,2]", "[B,T,H,K]"}, [](Call& c) { c.inputs.q.rank = 3; }},
         Mistake{"k_with_another_K", "k", {"[1,6,2,7]", "[1,6,2,5]"}, [](Call& c) { c.inputs.k.shape[3] = 7; }},
         Mistake{"k_with_another_T", "k", {"[1,5,2,5]", "[1,6,2,5]"}, [](Call& c) { c.inputs.k.shape[1] = 5; }},

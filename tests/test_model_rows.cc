@@ -18,7 +18,7 @@ constexpr const char* kSmall = R"("hidden_size": 32, "head_dim": 16, "intermedia
 // Rows this long are not next to each other in memory (nn::wide_ld).
 constexpr const char* kWide = R"("hidden_size": 64, "head_dim": 32, "intermediate_size": 72)";
 
-// The large norm_eps makes the loss smooth: without it the normalised output of a head jumps where q.k of its first
+// The large norm_eps makes the loss smooth: without it the normalized output of a head jumps where q.k of its first
 // token changes sign, and no slope there tells anything.
 std::string tiny_config(const std::string& row, const std::string& more = "", const std::string& sizes = kSmall) {
   const std::string common = sizes + R"(, "num_hidden_layers": 2, "num_heads": 2, "vocab_size": 40,

@@ -51,7 +51,7 @@ std::vector<Vector> state_of(const RegressionSolver& solver, const float* k, con
   for (int64_t t = 0; t < tokens; ++t, k += K, v += V) {
     for (int64_t j = 0; j < K; ++j) {
       A[j] += double{k[j]} * k[j];
-      const double r = std::log(A[j] + solver.spec.eps) - solver.centre, s = r / (1 + std::fabs(r));
+      const double r = std::log(A[j] + solver.spec.eps) - solver.center, s = r / (1 + std::fabs(r));
       w[j] = solver.spec.precond == Precond::kNone ? k[j] : std::pow(solver.spec.x, -s) * k[j];
     }
     for (int64_t i = 0; i < V; ++i) {

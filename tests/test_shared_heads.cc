@@ -38,7 +38,7 @@ Problem segments_of(const std::string& row) {
   return problem;
 }
 
-// Rounding does not pile up over the length where keys are normalised; the bound is that of a hundred tokens.
+// Rounding does not pile up over the length where keys are normalized; the bound is that of a hundred tokens.
 double segment_tolerance(Problem problem) {
   problem.shape.T = 100;
   return 2 * gradient_tolerance(problem);

@@ -100,5 +100,11 @@ TEST(DurationText, TimesThatSayNothingAreADash) {
   }
 }
 
+TEST(LeftText, IsTheTimeOfTheRestAtTheSpeedSoFar) {
+  EXPECT_EQ(left_text(25, 0.25), "1:15 left");
+  EXPECT_EQ(left_text(100, 1), "0:00 left");
+  EXPECT_EQ(left_text(3, 0), "- left");  // nobody knows
+}
+
 }  // namespace
 }  // namespace deltanet

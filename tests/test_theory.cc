@@ -113,7 +113,7 @@ TEST_P(Statements, OfLeastSquares) {
 TEST_P(Statements, OfRegression) {
   const Section section = of(check_regression);
   EXPECT_EQ(section.checks.size(), 5u);
-  // The worst of some tens of standardised means: neither nothing nor much.
+  // The worst of some tens of standardized means: neither nothing nor much.
   for (const char* part : {"linear attention errs", "DeltaNet errs"}) {
     EXPECT_GT(check_with(section, part).measured, 0.3) << part;
   }

@@ -98,7 +98,7 @@ Outcome run_on(int ranks, const TrainConfig& config, const BatchSource& data, co
   std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
   Ranks(ranks).run([&](Communicator& processes) {
     Trainer trainer(config, processes);
-    trainer.initialise();
+    trainer.initialize();
     Outcome own;
     for (int step = 0; step < 6; ++step) {
       const StepReport report = trainer.step(data);
@@ -225,7 +225,7 @@ TEST(TrainerRanks, MoreRanksThanSequencesAreRefused) {
       EXPECT_NE(std::string(error.what()).find("each of the 3 processes"), std::string::npos) << error.what();
     }
   });
-  Ranks(2).run([&](Communicator& processes) { Trainer(config, processes).initialise(); });
+  Ranks(2).run([&](Communicator& processes) { Trainer(config, processes).initialize(); });
 }
 
 }  // namespace

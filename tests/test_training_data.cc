@@ -162,7 +162,7 @@ TEST(TrainingData, TheTokenizerOfTheShardsReachesTheCheckpoints) {
   config.vocab_size = load_tokenizer(kGpt2)->vocab_size();
   const auto processes = single_process();
   Trainer trainer(config, *processes);
-  trainer.initialise();
+  trainer.initialize();
   trainer.step(*load_training_data(config, config.vocab_size).train);
   std::filesystem::create_directory(folder / "run");
   save_run_checkpoint(folder / "run", trainer, {});

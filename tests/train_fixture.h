@@ -59,7 +59,7 @@ inline std::string exact(double value) {
 // A trainer of its own, from random weights on.
 struct TrainedRun {
   explicit TrainedRun(const TrainConfig& config) : processes(single_process()), trainer(config, *processes) {
-    trainer.initialise();
+    trainer.initialize();
   }
   std::vector<std::string> steps(int count, const BatchSource& data) {
     std::vector<std::string> losses;

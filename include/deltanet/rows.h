@@ -36,7 +36,7 @@ struct Spec {
   bool tie_gates = false;  // the preconditioner takes g and beta of the main recurrence instead of g_atk and beta_atk
   double x = 1.5;          // range parameter of the squash, in [1, 2]
   double eps = 1e-6;       // inside the logarithm of the squash
-  bool l2norm = false;     // normalise q and k before everything else
+  bool l2norm = false;     // normalize q and k before everything else
   double l2norm_eps = 1e-6;
   std::optional<double> scale = std::nullopt;  // of q; K^-1/2 when absent
 };

@@ -64,4 +64,6 @@ std::string duration_text(double seconds) {
   return formatted("%" PRId64 ":%02" PRId64, minutes, whole % 60);
 }
 
+std::string left_text(double seconds, double done) { return duration_text(seconds * (1 - done) / done) + " left"; }
+
 }  // namespace deltanet

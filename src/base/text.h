@@ -26,4 +26,7 @@ std::string bytes_text(double bytes);
 // or more than a hundred years, which are estimates from a speed of nearly nothing.
 std::string duration_text(double seconds);
 
+// How long the rest takes of something that took so many seconds for the share `done` of it: "1:15 left".
+std::string left_text(double seconds, double done);
+
 }  // namespace deltanet

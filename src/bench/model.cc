@@ -81,7 +81,7 @@ class ModelBench {
     layout_ = std::make_shared<Layout>(config);
     report_("random weights ...");
     weights_ = std::make_shared<Weights>(layout_, WeightType::kFloat32, false);
-    weights_->initialise(1, threads_);
+    weights_->initialize(1, threads_);
     weights_->refresh(threads_);
   }
 

@@ -94,7 +94,7 @@ class Subject {
         model_(weights_, threads, options.batch, options.length, options.recompute ? Keep::kRecompute : Keep::kAll),
         adamw_(*layout_, {}),
         gradients_(*layout_) {
-    weights_->initialise(1, threads);
+    weights_->initialize(1, threads);
     std::mt19937 random(1);
     std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(config.vocab_size - 1));
     for (int64_t i = 0; i < options.batch * options.length; ++i) ids_.push_back(id(random));

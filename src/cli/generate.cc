@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "base/file.h"
+#include "base/stopwatch.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
@@ -54,10 +54,10 @@ int run(const Settings& settings) {
   if (prompts.empty() && settings.load_state.empty()) {
     throw Error("[generate] expected --prompt TEXT, --prompt-file FILE or --load-state FILE");
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   Model model = load_model(settings.run);
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer_for(settings.run, model);
-  const double load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double load_seconds = clock.seconds();
 
   std::optional<Session> session;
   if (!settings.load_state.empty()) {

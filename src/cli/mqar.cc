@@ -81,8 +81,7 @@ void run_all(const std::vector<MqarRun>& runs, int threads, MqarResults& results
     lines.say(fmt::format("{:9} d {} lr {:<8.3g} seed {}  accuracy {:5.1f}%  steps {}  {}{}", run.row, run.d_model,
                           run.lr, run.seed, 100 * result.accuracy, result.steps, duration_text(result.seconds),
                           result.end == MqarEnd::kDiverged ? "  diverged" : ""));
-    lines.set(0, fmt::format("{} of {} runs, about {} left", ++finished, runs.size(),
-                             duration_text(seconds * (1 - done) / done)));
+    lines.set(0, fmt::format("{} of {} runs, about {}", ++finished, runs.size(), left_text(seconds, done)));
   };
   run_mqar_sweep(runs, threads, results, observer);
 }

@@ -36,11 +36,11 @@ std::string parts_text(const std::vector<MqarPart>& parts) {
 }
 
 std::string progress_text(const MqarRun& run, const MqarProgress& progress) {
-  const double left = progress.seconds * static_cast<double>(progress.steps - progress.step) /
-                      static_cast<double>(std::max<int64_t>(1, progress.step));
-  return fmt::format("{:9} d {} lr {:<8.3g} seed {}  step {}/{}  loss {:.3f}  accuracy {:>6}  {} tokens/s  {} left",
-                     run.row, run.d_model, run.lr, run.seed, progress.step, progress.steps, progress.loss,
-                     percent(progress.accuracy), count_text(progress.tokens_per_second), duration_text(left));
+  const double done = static_cast<double>(progress.step) / static_cast<double>(progress.steps);
+  return fmt::format("{:9} d {} lr {:<8.3g} seed {}  step {}/{}  loss {:.3f}  accuracy {:>6}  {} tokens/s  {}", run.row,
+                     run.d_model, run.lr, run.seed, progress.step, progress.steps, progress.loss,
+                     percent(progress.accuracy), count_text(progress.tokens_per_second),
+                     left_text(progress.seconds, done));
 }
 
 void print_best(const std::vector<MqarBest>& best) {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/row_formulas.h"
 #include "cli/terminal.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/rows.h"
+#include "theory/row_formulas.h"
 
 namespace deltanet::cli {
 namespace {
@@ -69,7 +69,7 @@ void print_all() {
   std::vector<std::vector<std::string>> table = {
       {bold("row"), bold("decay"), bold("gain"), bold("precond"), bold("solve"), bold("paper"), bold("")}};
   const auto cell = [](const Spec& spec, std::string_view key) {
-    const std::string value = row_option(spec, key);
+    const std::string value = theory::row_option(spec, key);
     return value == "none" ? std::string("-") : value;
   };
   for (const Row& row : rows()) {
@@ -97,7 +97,7 @@ std::string joined(const std::vector<std::string>& words) { return fmt::format("
 
 void print_one(const Row& row) {
   fmt::print("{}  {} ({})\n\n", bold(row.name), row.summary, row.paper);
-  for (const RowFormula& line : row_formulas(row.spec)) {
+  for (const theory::RowFormula& line : theory::row_formulas(row.spec)) {
     fmt::print("  {}{}{}\n", line.equation, line.note.empty() ? "" : "    ", line.note);
   }
   fmt::print("\n  inputs   {}\n  outputs  {}\n\n", joined(inputs_of(row.spec)), joined(outputs_of(row.spec)));

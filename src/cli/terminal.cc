@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace deltanet::cli {
 namespace {
@@ -47,11 +48,11 @@ std::string green(std::string_view text) { return escaped("32", text); }
 std::string red(std::string_view text) { return escaped("1;31", text); }
 
 std::string colored(Color color, std::string_view text) {
-  // The nearest of the 256 colours that can be read on light and dark grounds.
+  // The nearest of the 256 colors that can be read on light and dark grounds.
   switch (color) {
     case Color::kBlue:
       return escaped("38;5;32", text);
-    case Color::kVermillion:
+    case Color::kVermilion:
       return escaped("38;5;166", text);
     case Color::kOrange:
       return escaped("38;5;178", text);
@@ -59,7 +60,7 @@ std::string colored(Color color, std::string_view text) {
       return escaped("38;5;133", text);
     case Color::kGreen:
       return escaped("38;5;36", text);
-    case Color::kGrey:
+    case Color::kGray:
       return escaped("38;5;244", text);
   }
   return std::string(text);
@@ -82,13 +83,14 @@ void say(std::FILE* stream, std::string_view text) {
   std::fflush(stream);
 }
 
-void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers,
-                 int indent) {
+std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows,
+                                     const std::vector<std::size_t>& numbers, int indent) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   }
+  std::vector<std::string> lines;
   for (const auto& row : rows) {
     std::string line(static_cast<std::size_t>(indent), ' ');
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -101,8 +103,14 @@ void print_table(const std::vector<std::vector<std::string>>& rows, const std::v
       line += "  ";
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    lines.push_back(std::move(line));
   }
+  return lines;
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers,
+                 int indent) {
+  for (const std::string& line : table_lines(rows, numbers, indent)) fmt::print("{}\n", line);
 }
 
 void Progress::show(std::string_view text) {

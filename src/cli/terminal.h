@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-// Text for people: aligned tables, and colours where the output is a terminal. Shared by the subcommands.
+// Text for people: aligned tables, and colors where the output is a terminal. Shared by the subcommands.
 
 namespace deltanet::cli {
 
@@ -16,8 +16,8 @@ std::string bold(std::string_view text);
 std::string green(std::string_view text);
 std::string red(std::string_view text);
 
-// The colours of Okabe and Ito, which people with any colour vision can tell apart: those of the pictures.
-enum class Color { kBlue, kVermillion, kOrange, kPurple, kGreen, kGrey };
+// The colors of Okabe and Ito, which people with any color vision can tell apart: those of the pictures.
+enum class Color { kBlue, kVermilion, kOrange, kPurple, kGreen, kGray };
 std::string colored(Color color, std::string_view text);
 
 std::string verdict(bool holds);  // PASS or FAIL
@@ -29,8 +29,10 @@ void say(std::FILE* stream, std::string_view text);
 // As much of a text as `width` characters of the screen take; escape sequences take none, and all of them stay.
 std::string clipped(std::string_view text, std::size_t width);
 
-// Prints rows in columns two spaces apart; `numbers` lists the columns that are aligned to the right. Cells may hold
-// colours. The last column is never padded.
+// Rows in columns two spaces apart; `numbers` lists the columns that are aligned to the right. Cells may hold colors.
+// The last column is never padded.
+std::vector<std::string> table_lines(const std::vector<std::vector<std::string>>& rows,
+                                     const std::vector<std::size_t>& numbers = {}, int indent = 0);
 void print_table(const std::vector<std::vector<std::string>>& rows, const std::vector<std::size_t>& numbers = {},
                  int indent = 0);
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <chrono>
 #include <memory>
 
+#include "base/stopwatch.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
@@ -39,9 +39,9 @@ class Meter {
     if (now < next_) return;
     next_ = now + (terminal ? 0.1 : 10);
     const double done = static_cast<double>(bytes), share = total_ > 0 ? std::min(1.0, done / total_) : 0;
-    const std::string text = fmt::format(
-        "{:3.0f}%  {} of {}  {:.1f} MB/s  {} tokens  ETA {}", 100 * share, bytes_text(done), bytes_text(total_),
-        done / now / 1e6, count_text(static_cast<double>(tokens)), duration_text(now * (1 - share) / share));
+    const std::string text =
+        fmt::format("{:3.0f}%  {} of {}  {:.1f} MB/s  {} tokens  {}", 100 * share, bytes_text(done), bytes_text(total_),
+                    done / now / 1e6, count_text(static_cast<double>(tokens)), left_text(now, share));
     if (terminal) {
       constexpr int kWidth = 24;
       const int filled = static_cast<int>(share * kWidth);
@@ -52,10 +52,10 @@ class Meter {
   }
 
   void clear() { line_.clear(); }
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double seconds() const { return clock_.seconds(); }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Stopwatch clock_;
   double total_, next_ = 0.5;
   Progress line_;
 };

@@ -94,7 +94,7 @@ class Screen final : public TrainObserver {
   std::string line(const Metrics& metrics) const {
     const double tokens =
         static_cast<double>((config_.steps - metrics.step) * config_.batch_size * config_.sequence_length);
-    std::string text = fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  norm {:.3g}  {:.0f} tokens/s  left {}",
+    std::string text = fmt::format("step {}/{}  loss {:.4f}  lr {:.3g}  norm {:.3g}  {:.0f} tokens/s  {} left",
                                    metrics.step, config_.steps, metrics.loss, metrics.lr, metrics.grad_norm,
                                    metrics.tokens_per_second, duration_text(tokens / metrics.tokens_per_second));
     if (metrics.bad_steps > 0) text += fmt::format("  skipped {}", metrics.bad_steps);

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/file.h"
+#include "base/stopwatch.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
@@ -59,7 +59,7 @@ nlohmann::json to_json(const theory::Section& section) {
 int run(const Settings& settings) {
   std::optional<AtomicFile> json_file;
   if (!settings.json_file.empty()) json_file.emplace(settings.json_file);  // a bad path should not cost the whole run
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   nlohmann::json report = {{"version", version()},
                            {"simd", simd_target()},
                            {"seed", settings.options.seed},
@@ -74,7 +74,7 @@ int run(const Settings& settings) {
     for (const theory::Check& check : section.checks) holding += check.holds();
     total += static_cast<int>(section.checks.size());
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = clock.seconds();
   const std::string summary = fmt::format("{} of {} statements hold", holding, total);
   fmt::print("{} ({:.1f} s, SIMD {}, seed {})\n", holding == total ? green(summary) : red(summary), seconds,
              simd_target(), settings.options.seed);

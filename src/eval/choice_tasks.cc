@@ -48,7 +48,7 @@ std::string clean_hellaswag(std::string_view text) {
 
 Example hellaswag(const Record& record) {
   const std::string context = clean_hellaswag(record.text("activity_label") + ": " + record.text("ctx_a") + " " +
-                                              capitalised(record.text("ctx_b")));
+                                              capitalized(record.text("ctx_b")));
   std::vector<std::string> endings = record.texts("endings");
   for (std::string& ending : endings) ending = clean_hellaswag(ending);
   const int64_t label = record.integer("label", 0, static_cast<int64_t>(endings.size()) - 1);

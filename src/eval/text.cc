@@ -51,7 +51,7 @@ std::string lower(std::string_view text) {
   return small;
 }
 
-std::string capitalised(std::string_view text) {
+std::string capitalized(std::string_view text) {
   if (text.empty()) return {};
   const data::Utf8Char first = data::first_char(text);
   std::string capital;

@@ -15,7 +15,7 @@ std::string strip_right(std::string_view text);
 std::string strip(std::string_view text);
 
 std::string lower(std::string_view text);
-std::string capitalised(std::string_view text);  // str.capitalize: the first letter large, all others small
+std::string capitalized(std::string_view text);  // str.capitalize: the first letter large, all others small
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
 int64_t characters(std::string_view text);  // len

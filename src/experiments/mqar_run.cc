@@ -1,13 +1,13 @@
 #include "experiments/mqar_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
 
 #include "base/rng.h"
+#include "base/stopwatch.h"
 #include "deltanet/error.h"
 #include "train/learner.h"
 #include "train/schedule.h"
@@ -117,10 +117,6 @@ void check(const MqarRun& run) {
   }
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 }  // namespace
 
 Config mqar_config(const MqarRun& run) {
@@ -144,10 +140,10 @@ Config mqar_config(const MqarRun& run) {
   return config;
 }
 
-MqarRun quick_mqar_run(int64_t steps, int64_t batch) {
+MqarRun quick_mqar_run(int64_t steps) {
   MqarRun run;
   run.lr = 5e-3;
-  run.batch = batch;
+  run.batch = 32;
   run.epochs = 1;
   run.validations = 10;
   // 0.02 suits widths of a thousand. In a model of 32 it makes every projection and convolution nearly nothing.
@@ -165,7 +161,7 @@ int64_t mqar_steps(const MqarRun& run) {
 }
 
 MqarResult run_mqar(const MqarRun& run, const std::function<void(const MqarProgress&)>& progress) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   Learner learner(mqar_config(run), run.seed, {.beta2 = 0.999, .weight_decay = run.weight_decay}, 1);
   const MqarData data(run.options, run.train, run.seed, MqarSplit::kTrain);
   Evaluation validation(run, run.tests);
@@ -178,7 +174,7 @@ MqarResult run_mqar(const MqarRun& run, const std::function<void(const MqarProgr
   int64_t labels = 0, validations = 0;
   const auto epoch_steps = static_cast<int64_t>(batches.size());
   for (; now.step < now.steps && result.end == MqarEnd::kSteps; ++now.step) {
-    const auto step_start = std::chrono::steady_clock::now();
+    const Stopwatch step_clock;
     if (now.step % epoch_steps == 0) shuffle(batches, run.seed, now.step / epoch_steps);
     const BatchAt& at = batches[now.step % epoch_steps];
     data.read(at.first, at.count, batch);
@@ -191,14 +187,14 @@ MqarResult run_mqar(const MqarRun& run, const std::function<void(const MqarProgr
     if (!learner.step(run.lr * half_cosine(done), std::numeric_limits<double>::infinity())) {
       result.end = MqarEnd::kDiverged;  // weights that are not finite stay so
     }
-    result.train_seconds += seconds_since(step_start);
+    result.train_seconds += step_clock.seconds();
     result.tokens += static_cast<int64_t>(batch.ids.size());
     loss += batch_loss;
     labels += batch.labels;
 
     now.validated = (now.step + 1) * run.validations / now.steps > validations || result.end == MqarEnd::kDiverged;
     now.loss = loss / static_cast<double>(labels);
-    now.seconds = seconds_since(start);
+    now.seconds = clock.seconds();
     now.tokens_per_second = static_cast<double>(result.tokens) / result.train_seconds;
     if (now.validated) {
       ++validations;
@@ -216,7 +212,7 @@ MqarResult run_mqar(const MqarRun& run, const std::function<void(const MqarProgr
   if (!run.more_tests.empty()) {
     for (const MqarScore& score : Evaluation(run, run.more_tests)(learner.model())) result.scores.push_back(score);
   }
-  result.seconds = seconds_since(start);
+  result.seconds = clock.seconds();
   return result;
 }
 

@@ -53,7 +53,7 @@ struct MqarResult {
 // The paper's experiment in small, for minutes on a core: few tokens, no filler to confuse them, sequences short enough
 // to learn recall from, and tests up to and beyond the edge of what the state of d_model 32 holds. Every example is
 // seen once.
-MqarRun quick_mqar_run(int64_t steps, int64_t batch = 32);
+MqarRun quick_mqar_run(int64_t steps);
 
 // Two layers of mixer and MLP with tied embeddings, as in the paper and in zoology; heads of d_model / heads. Throws
 // Error where settings of the run are impossible.

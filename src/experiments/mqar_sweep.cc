@@ -1,11 +1,11 @@
 #include "experiments/mqar_sweep.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <set>
 
 #include "base/parallel.h"
+#include "base/stopwatch.h"
 #include "deltanet/error.h"
 #include "deltanet/rows.h"
 
@@ -77,6 +77,24 @@ MqarSweep quick_mqar_sweep() {
   return sweep;
 }
 
+MqarSweep paired_mqar_sweep(int64_t seeds, int64_t steps) {
+  // A state of 16 x 16 in each layer: full with 16 pairs, and small enough that a run takes seconds, so that there can
+  // be many of them. One run says nothing: the difference of a pair varies by five points from seed to seed.
+  MqarSweep sweep;
+  sweep.models = {"dn", "pdn"};
+  sweep.d_models = {16};
+  sweep.lrs = {5e-3};
+  for (int64_t seed = 0; seed < seeds; ++seed) sweep.seeds.push_back(static_cast<uint64_t>(seed));
+  sweep.base = quick_mqar_run(steps);
+  sweep.base.heads = 1;
+  sweep.base.batch = 16;
+  const int64_t longer = std::max<int64_t>(1, steps / 4), short_ones = std::max<int64_t>(1, steps - longer);
+  sweep.base.train = {{{16, 4}, short_ones * sweep.base.batch}, {{32, 8}, longer * sweep.base.batch}};
+  sweep.base.tests = {{{16, 4}, 200}, {{32, 8}, 200}, {{64, 16}, 200}, {{128, 32}, 100}};
+  sweep.base.stop_accuracy = 2;  // never: a curve has as many points as the one that it is compared with
+  return sweep;
+}
+
 std::vector<MqarRun> mqar_runs(const MqarSweep& sweep) {
   std::vector<MqarRun> runs;
   std::set<std::string> keys;
@@ -113,7 +131,7 @@ void run_mqar_sweep(const std::vector<MqarRun>& runs, int threads, MqarResults& 
   std::vector<bool> busy(static_cast<std::size_t>(threads));
   double work = 0, done = 0;
   for (const MqarRun& run : runs) work += work_of(run);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch clock;
   const auto begin = [&] {
     const std::lock_guard lock(mutex);
     const auto free = std::find(busy.begin(), busy.end(), false);
@@ -128,8 +146,7 @@ void run_mqar_sweep(const std::vector<MqarRun>& runs, int threads, MqarResults& 
     const std::lock_guard lock(mutex);
     busy[worker] = false;
     done += work_of(run);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    observer.finished(worker, record, done / work, seconds);
+    observer.finished(worker, record, done / work, clock.seconds());
     results.add(record);
   });
 }

@@ -17,7 +17,7 @@ using Vectors = std::vector<double>;  // some rows of key_dim numbers
 
 double dot(const double* x, const double* y, int64_t n) { return std::inner_product(x, x + n, y, 0.0); }
 
-void normalise(double* x, int64_t n) {
+void normalize(double* x, int64_t n) {
   const double norm = std::sqrt(dot(x, x, n));
   for (int64_t i = 0; i < n; ++i) x[i] /= norm;
 }
@@ -37,7 +37,7 @@ Vectors rotation(Rng& rng, int64_t n) {
       const double part = dot(row, &q[j * n], n);
       for (int64_t c = 0; c < n; ++c) row[c] -= part * q[j * n + c];
     }
-    normalise(row, n);
+    normalize(row, n);
   }
   return q;
 }
@@ -69,7 +69,7 @@ struct States {
 void advance(const RegressionOptions& o, const RegressionSolver& solver, const RegressionDraws& draws, int64_t begin,
              States& states) {
   const int64_t B = o.draws, T = o.every, K = o.key_dim, V = o.value_dim;
-  std::vector<float> ones(B * T, 1.0f), centre = {static_cast<float>(solver.centre)};
+  std::vector<float> ones(B * T, 1.0f), center = {static_cast<float>(solver.center)};
   const auto piece = [&](const std::vector<float>& whole, int64_t n) {
     ConstTensor view(whole.data() + begin * n, {B, T, 1, n});
     view.stride[0] = o.tokens * n;
@@ -86,7 +86,7 @@ void advance(const RegressionOptions& o, const RegressionSolver& solver, const R
     inputs.beta = {ones.data(), {B, T, 1}};
   }
   if (solver.spec.precond == Precond::kAtkStable) {
-    inputs.log_atk_scale = {centre.data(), {1}};
+    inputs.log_atk_scale = {center.data(), {1}};
     inputs.A0 = outputs.A_final = {states.A.data(), {B, 1, K}};
   }
   forward(solver.spec, inputs, outputs);
@@ -144,8 +144,8 @@ std::vector<RegressionSolver> regression_solvers(const RegressionOptions& option
   const double middle = std::log(static_cast<double>(options.tokens) / (2 * static_cast<double>(options.key_dim)));
   return {{"delta rule", find_row("delta_net").spec},
           {"preconditioned", pdn, -0.2},
-          {"preconditioned, centred", pdn, middle},
-          {"preconditioned, centred, x = 2", wide, middle},
+          {"preconditioned, centered", pdn, middle},
+          {"preconditioned, centered, x = 2", wide, middle},
           {"exact least squares", find_row("rls").spec, 0, 0.1}};
 }
 
@@ -160,7 +160,7 @@ RegressionDraws draw_regression(const RegressionOptions& o, bool rotated) {
     for (int64_t i = 0; i < o.tokens * K; ++i) {
       keys[i] *= std::pow(o.smallest, static_cast<double>(i % K) / static_cast<double>(K - 1));
     }
-    for (int64_t t = 0; t < o.tokens; ++t) normalise(&keys[t * K], K);
+    for (int64_t t = 0; t < o.tokens; ++t) normalize(&keys[t * K], K);
     const Vectors values = mapped(keys, map, K);  // of the same keys in both cases: only the axes differ
     if (rotated) keys = mapped(keys, turn, K);
     draws.keys.insert(draws.keys.end(), keys.begin(), keys.end());
@@ -188,7 +188,7 @@ void write_regression(const RegressionOptions& o, const std::vector<RegressionCu
     const nlohmann::json line = {
         {"experiment", "regression"},  {"axes", curve.rotated ? "rotated" : "aligned"},
         {"solver", curve.solver.name}, {"precond", curve.solver.spec.precond != Precond::kNone},
-        {"x", curve.solver.spec.x},    {"centre", curve.solver.centre},
+        {"x", curve.solver.spec.x},    {"center", curve.solver.center},
         {"ridge", curve.solver.ridge}, {"key_dim", o.key_dim},
         {"value_dim", o.value_dim},    {"draws", o.draws},
         {"smallest", o.smallest},      {"seed", o.seed},

@@ -27,11 +27,11 @@ struct RegressionOptions {
 struct RegressionSolver {
   std::string name;
   Spec spec;
-  double centre = 0;  // log_atk_scale of a preconditioned row
+  double center = 0;  // log_atk_scale of a preconditioned row
   double ridge = 0;   // of a row with the exact Gram
 };
 
-// The delta rule, pdn as its models start, the same with its centre in the middle of log A_t, with x = 2 besides, and
+// The delta rule, pdn as its models start, the same with its center in the middle of log A_t, with x = 2 besides, and
 // exact least squares.
 std::vector<RegressionSolver> regression_solvers(const RegressionOptions& options);
 

@@ -76,7 +76,7 @@ class LanguageModel {
   Pass check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const;
   Pass check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
                           std::span<const int64_t> offsets, const State* state) const;
-  // Leaves the normalised output of the last layer in scratch_.x.
+  // Leaves the normalized output of the last layer in scratch_.x.
   void run_layers(const Pass& pass, std::span<const int32_t> ids, State* state);
 
   std::shared_ptr<const Weights> weights_;

@@ -26,7 +26,7 @@ struct LayerActivations {
 
 // Memory that all layers share. The layers keep what a product takes in the product's type there (nn/factor.h).
 struct LayerScratch {
-  float* x = nullptr;        // [T,D]: normalised input of a product
+  float* x = nullptr;        // [T,D]: normalized input of a product
   float* y = nullptr;        // [T, width of the mixer's output]
   float* product = nullptr;  // [T,F]: what the MLP projects down
 };

@@ -54,7 +54,7 @@ struct RecurrenceLayout {
   MatrixAt in, out;
   Slice q, k, v, gate, beta, beta_erase, decay, atk_decay, atk_beta, low_rank_decay, low_rank_gate, erase, low_rank_eta;
   MatrixAt decay_up, gate_up, eta_up;  // second matrices of the low-rank projections
-  // A further key: normalised, and perhaps gated by eta (DPLR, free keys).
+  // A further key: normalized, and perhaps gated by eta (DPLR, free keys).
   bool gated_key = false, free_write = false, free_erase = false;
   int64_t gate_bias = kAbsent;
   int64_t conv = kAbsent;  // [2HK + UV, W]: q, k, v one after the other

@@ -43,14 +43,14 @@ Model Model::load(const std::string& directory, const ModelOptions& options) {
 
 Model Model::from_preset(std::string_view preset, uint64_t seed, const ModelOptions& options) {
   auto impl = std::make_unique<Impl>(std::make_shared<const Layout>(preset_config(preset)), options);
-  impl->weights->initialise(seed, options.threads);
+  impl->weights->initialize(seed, options.threads);
   return Model(std::move(impl));
 }
 
 Model Model::from_config(std::string_view config_json, uint64_t seed, const ModelOptions& options) {
   auto layout = std::make_shared<const Layout>(parse_config(config_json, "config_json"));
   auto impl = std::make_unique<Impl>(std::move(layout), options);
-  impl->weights->initialise(seed, options.threads);
+  impl->weights->initialize(seed, options.threads);
   return Model(std::move(impl));
 }
 

@@ -11,7 +11,7 @@
 namespace deltanet {
 namespace {
 
-constexpr double kL2Eps = 1e-6;          // of the normalised erase keys
+constexpr double kL2Eps = 1e-6;          // of the normalized erase keys
 constexpr float kSmallestRidge = 0.25f;  // MesaNet's lower bound
 
 double softplus(double x) { return x > 20 ? x : std::log1p(std::exp(x)); }
@@ -276,7 +276,7 @@ void RecurrenceMixer::repeat_heads(const Pass& pass, const RecurrenceActivations
   }
 }
 
-// The erase key, normalised per head, and its gated form where there is one.
+// The erase key, normalized per head, and its gated form where there is one.
 void RecurrenceMixer::low_rank_factor(const Pass& pass, const RecurrenceActivations& a) const {
   nn::gated_norm_forward(erase_norm(), pass.tokens(), erase_source(a), {}, {a.erase, H_ * K_}, a.erase_rstd,
                          pass.threads);

@@ -34,7 +34,7 @@ struct RecurrenceActivations {
   float* beta_erase = nullptr;  // [T, U]
   float* g_atk = nullptr;       // [T, H]
   float* beta_atk = nullptr;    // [T, H]
-  float* erase = nullptr;       // [T, HK], rows of each head normalised
+  float* erase = nullptr;       // [T, HK], rows of each head normalized
   float* erase_rstd = nullptr;  // [T, H]
   float* eta = nullptr;         // [T, HK]
   float* low_rank = nullptr;    // [T, HK]: eta * erase or eta * k, the factor that the tying asks for, or a free key

@@ -159,7 +159,7 @@ void Weights::refresh(int threads) {
   }
 }
 
-void Weights::initialise(uint64_t seed, int threads) {
+void Weights::initialize(uint64_t seed, int threads) {
   // Every piece has a generator of its own, so that threads do not matter.
   const std::vector<Piece> pieces = cut(*layout_);
   parallel_for(threads, static_cast<int64_t>(pieces.size()), [&](int64_t i) {

@@ -33,13 +33,13 @@ class Weights {
   void copy_values(const Parameter& parameter, float* values, int threads) const;
   // Stores float32 values, rounded to the type of the matrices.
   void set_values(const Parameter& parameter, const float* values, int threads);
-  // From now on also holds float32 matrices, for an optimiser to move; they begin as the values that products read.
+  // From now on also holds float32 matrices, for an optimizer to move; they begin as the values that products read.
   void keep_masters(int threads);
   // After the masters have changed: renews the copies that products read.
   void refresh(int threads);
 
   // Random values of the paper's recipe; the same for any number of threads.
-  void initialise(uint64_t seed, int threads);
+  void initialize(uint64_t seed, int threads);
   // All values from a checkpoint that check_tensors() accepts.
   void load(const CheckpointReader& reader, int threads);
 

@@ -9,7 +9,7 @@ namespace deltanet::nn {
 using simd::GateActivation;
 
 // The norm and gate at the output of a mixer, per head of V values, after flash-linear-attention: the gate multiplies
-// what was normalised and weighted.
+// what was normalized and weighted.
 //   y = o * rstd * w * act(gate),   rstd = 1/sqrt(mean over V of o*o + eps)
 struct GatedNorm {
   int64_t heads = 0, V = 0;

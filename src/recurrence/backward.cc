@@ -239,7 +239,7 @@ void BackwardTask::store_state_gradients(KeyHead& head) {
     const float ridge = p_.in.ridge.data[head.index * p_.in.ridge.stride[0]];
     for (int64_t i = 0; i < p_.K; ++i) head.shared.ridge[0] -= dmatrix[i * p_.Kp + i] / (ridge * ridge);
   }
-  if (rls || !p_.free_gram_gradient) symmetrise(p_.K, dmatrix, p_.Kp);
+  if (rls || !p_.free_gram_gradient) symmetrize(p_.K, dmatrix, p_.Kp);
   const Tensor& target = rls ? out_.P0 : out_.G0;
   if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
 }

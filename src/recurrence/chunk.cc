@@ -72,7 +72,7 @@ void ChunkCore::scalar_operands(const KeyChunk& key, const Gates& gates, bool de
     std::copy_n(gamma, kChunk, ops.read_factor + kChunk);
     if (decayed_reads) p_.simd.scale_rows(kChunk, p_.Kp, gamma, key.q, p_.Kp, ops.q(p_), p_.Kp);
     const float* gram_q = gram_ + (p_.reads - 1) * kChunk * kChunk;
-    // P and M are computed as whole squares, which the compiler can vectorise; only their lower triangles are read.
+    // P and M are computed as whole squares, which the compiler can vectorize; only their lower triangles are read.
     for (int64_t i = 0; i < kChunk * kChunk; ++i) ops.P(p_)[i] = between[i] * gram_q[i];
   }
   if (!solves(key)) return;

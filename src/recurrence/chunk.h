@@ -3,7 +3,9 @@
 #include "base/arena.h"
 #include "recurrence/prepare.h"
 
-// The chunk engine: one value head, kChunk tokens at a time, for every row of the table. See README.md.
+// The chunk engine: one value head, kChunk tokens at a time, for every row of the table. With the operands of a chunk,
+// gained values c v [kChunk][V] and the state S [K][V],
+//   (I + M) D = c v - E S,   o = Q S + P D,   S <- diag(lambda) S + W^T D                      (Eq. 6; README.md)
 
 namespace deltanet {
 

@@ -4,11 +4,11 @@
 #include "recurrence/prepare.h"
 
 // The preconditioners that carry a full K x K matrix: the exact inverse Gram of recursive least squares, and MesaNet's
-// solve with the regularised Gram. Both end in operands of the ordinary core: RLS in a write key, MesaNet in a query.
+// solve with the regularized Gram. Both end in operands of the ordinary core: RLS in a write key, MesaNet in a query.
 
 namespace deltanet {
 
-void symmetrise(int64_t n, float* matrix, int64_t ld);
+void symmetrize(int64_t n, float* matrix, int64_t ld);
 
 class MatrixPrecond {
  public:

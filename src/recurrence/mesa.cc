@@ -160,7 +160,7 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
   // Through the Gram at the end, which is symmetric: of its gradient only the symmetric part counts.
   float* E = matrix_temp_;
   std::copy_n(g.dmatrix, Kp * Kp, E);
-  symmetrise(p_.K, E, Kp);
+  symmetrize(p_.K, E, Kp);
   p_.simd.gemm_rows(simd::Into::kSet, {kChunk, Kp, Kp, c.k, Kp, E, Kp, image_, Kp});
   p_.simd.dot_rows(kChunk, Kp, c.k, Kp, image_, Kp, value);
   for (int64_t j = 0; j < kChunk; ++j) {

@@ -36,7 +36,7 @@ void KeyState::load_initial(const Problem& p, const Sequence& sequence, int64_t 
   const ConstTensor& initial = rls ? p.in.P0 : p.in.G0;
   if (initial) {
     load_state(initial, sequence.index, head, p.K, p.K, matrix, p.Kp);
-    symmetrise(p.K, matrix, p.Kp);
+    symmetrize(p.K, matrix, p.Kp);
   } else if (rls) {
     const float inverse = 1.0f / p.in.ridge.data[head * p.in.ridge.stride[0]];
     for (int64_t i = 0; i < p.K; ++i) matrix[i * p.Kp + i] = inverse;
@@ -150,7 +150,7 @@ bool Prepare::key_norm() const {
   return p_.spec.precond == Precond::kAtkUnstable || p_.spec.norm == Norm::kInv || p_.spec.norm == Norm::kOnePlus;
 }
 
-// Rows of q or k, normalised where the row asks for it, times `factor`.
+// Rows of q or k, normalized where the row asks for it, times `factor`.
 void Prepare::load_normal(const ConstTensor& source, const Span& span, float factor, float* rows,
                           float* inverse_norm) const {
   const int64_t Kp = p_.Kp;

@@ -28,7 +28,7 @@ struct KeyChunk {
   float* eq = nullptr;  // [reads*kChunk][Kp]: the erase key stacked on the read query
   float* e = nullptr;   // first half of eq; null for offline rows
   float* q = nullptr;   // last half of eq; null if only states are wanted
-  float* k = nullptr;   // normalised key; the same rows as e except for offline and DPLR rows
+  float* k = nullptr;   // normalized key; the same rows as e except for offline and DPLR rows
   float* w = nullptr;   // [write_sets*kChunk][Kp]; the same rows as k where nothing is applied to the write key
   float m[kChunk];      // k . Pk, with Pk the preconditioned key
   float kk[kChunk];     // k . k
@@ -36,11 +36,11 @@ struct KeyChunk {
   // Recorded for the backward pass.
   float* q_normal = nullptr;  // after the L2 norm, before correction, scale and preconditioner
   float* q_plain = nullptr;   // what the query-side preconditioner was applied to
-  float* Pk = nullptr;        // preconditioned key before its normaliser
+  float* Pk = nullptr;        // preconditioned key before its normalizer
   float *A_previous = nullptr, *B = nullptr, *slope = nullptr;
   float* eta = nullptr;  // RWKV-7
   float q_inverse_norm[kChunk], k_inverse_norm[kChunk];
-  float key_factor[kChunk];  // normaliser of the write key
+  float key_factor[kChunk];  // normalizer of the write key
   alignas(64) float alpha_atk[kChunk];
   float beta_atk[kChunk];           // gates of the preconditioner
   float total_atk;                  // decay over the chunk
@@ -75,7 +75,7 @@ struct GateGrads {
 };
 
 // Gradients of a key head's chunk, summed over the value heads of the group. e and w point at k's rows where the
-// chunk's do, so that everything that reaches the normalised key meets in one place.
+// chunk's do, so that everything that reaches the normalized key meets in one place.
 struct KeyGrads {
   float *e = nullptr, *q = nullptr, *k = nullptr, *w = nullptr;
   float m[kChunk], kk[kChunk];
@@ -125,7 +125,7 @@ class Prepare {
 
  private:
   void load_normal(const ConstTensor& source, const Span& span, float factor, float* rows, float* inverse_norm) const;
-  bool key_norm() const;  // the write key has a normaliser that depends on m
+  bool key_norm() const;  // the write key has a normalizer that depends on m
   void write_key(KeyState& state, KeyChunk& chunk);
   void low_rank_factors(KeyChunk& chunk);
   void preconditioner_gates(KeyChunk& chunk);

@@ -118,11 +118,11 @@ std::vector<T> solve_spd(std::vector<T> m, std::vector<T> x) {
   return x;
 }
 
-// The stable diagonal preconditioner B = x^(-s), s = squash(log(A + eps) - centre), Eq. 9.
+// The stable diagonal preconditioner B = x^(-s), s = squash(log(A + eps) - center), Eq. 9.
 template <class T>
-T stable_preconditioner(const Spec& spec, const T& moment, const T& centre) {
+T stable_preconditioner(const Spec& spec, const T& moment, const T& center) {
   using std::abs, std::exp, std::log, std::tanh;
-  const T r = log(moment + T(spec.eps)) - centre;
+  const T r = log(moment + T(spec.eps)) - center;
   const bool limit = std::isinf(number_of(r));
   const T s = limit                          ? T(std::copysign(1.0, number_of(r)))
               : spec.squash == Squash::kTanh ? tanh(r)
@@ -175,7 +175,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
   const auto initial = [&](const T* data, int64_t index, int64_t size) {
     return data ? vector_at(data, index, size) : Vector(static_cast<std::size_t>(size), zero);
   };
-  const auto normalised = [&](const Vector& y) { return scaled(one / sqrt(dot(y, y) + T(spec.l2norm_eps)), y); };
+  const auto normalized = [&](const Vector& y) { return scaled(one / sqrt(dot(y, y) + T(spec.l2norm_eps)), y); };
   const T scale = spec.scale ? *spec.scale : 1 / std::sqrt(static_cast<double>(K));
 
   HeadResult<T> out;
@@ -199,7 +199,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     const int64_t th = t * dims.H + h, tu = t * dims.U + u;
     Vector q = vector_at(x.q, th, K), k = vector_at(x.k, th, K);
     const Vector v = vector_at(x.v, tu, V);
-    if (spec.l2norm) q = normalised(q), k = normalised(k);
+    if (spec.l2norm) q = normalized(q), k = normalized(k);
     if (spec.gain == Gain::kComba) {
       for (std::size_t i = 0; i < width; ++i) q[i] = q[i] - x.d[h] * k[i];
     }
@@ -224,7 +224,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
       }
     }
 
-    // ---- write key w: Pk, perhaps normalised by m = k.Pk
+    // ---- write key w: Pk, perhaps normalized by m = k.Pk
     Vector w = k;
     switch (spec.precond) {
       case Precond::kAtkStable:
@@ -288,11 +288,11 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     } else if (spec.precond == Precond::kMesa) {
       G = scaled(alpha[0], G);
       add_outer(G, k, scaled(beta, k));
-      Vector regularised = G;
+      Vector regularized = G;
       for (std::size_t i = 0; i < width; ++i) {
-        regularised[i * width + i] += x.ridge[h * K + static_cast<int64_t>(i)];
+        regularized[i * width + i] += x.ridge[h * K + static_cast<int64_t>(i)];
       }
-      q = solve_spd(regularised, q);
+      q = solve_spd(regularized, q);
     }
     const Vector o = times(q, S);
     out.o.insert(out.o.end(), o.begin(), o.end());

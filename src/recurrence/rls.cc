@@ -5,7 +5,7 @@
 
 namespace deltanet {
 
-void symmetrise(int64_t n, float* matrix, int64_t ld) {
+void symmetrize(int64_t n, float* matrix, int64_t ld) {
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < i; ++j) {
       const float mean = 0.5f * (matrix[i * ld + j] + matrix[j * ld + i]);

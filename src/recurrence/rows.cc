@@ -38,7 +38,7 @@ std::vector<Row> make_rows() {
        "Table 2",
        "Comba: separate write and erase gains, query q - d k"},
       {"longhorn", {.gain = Gain::kLonghorn}, "Table 2", "Longhorn: implicit step"},
-      {"nlms", {.gain = Gain::kNlms}, "Table 2", "Normalised least mean squares"},
+      {"nlms", {.gain = Gain::kNlms}, "Table 2", "Normalized least mean squares"},
       {"efla", {.gain = Gain::kEfla}, "Table 2", "EFLA: exact solution of the delta rule's ODE"},
       {"pdn", {.precond = kStable}, "Table 2, Eq. 9", "Preconditioned DeltaNet"},
       {"pgdn", {.decay = kScalar, .precond = kStable}, "Table 2, Eq. 9", "Preconditioned Gated DeltaNet"},

@@ -12,7 +12,7 @@
 namespace deltanet {
 
 // Key heads [first_head, first_head + heads) of one sequence, with their value heads. They take turns, chunk by chunk:
-// in [B,T,H,D] their rows are neighbours, so that each page of the inputs is visited once instead of once per head.
+// in [B,T,H,D] their rows are neighbors, so that each page of the inputs is visited once instead of once per head.
 struct Task {
   Sequence sequence;
   int64_t first_head, heads;

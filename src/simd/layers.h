@@ -32,7 +32,7 @@ enum class GateActivation { kNone, kSigmoid, kSilu };  // kNone: there is no gat
 
 // y = o rstd w act(gate) for every head, rstd = 1/sqrt(mean(o*o) + eps)
 struct GatedNorm {
-  int64_t rows, heads, n;  // n values per head; the heads of a row are neighbours
+  int64_t rows, heads, n;  // n values per head; the heads of a row are neighbors
   GateActivation activation;
   ConstView o;     // [rows, heads*n]
   ConstView gate;  // [rows, heads*n]

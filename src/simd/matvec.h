@@ -17,7 +17,7 @@ struct Matvec {
   const float* scale;  // [out], int8 only
   const float* bias;   // [out] or null
   // The rows o and o + apart for o in [begin, end), as far as they are below `out`. They lie far apart because each is
-  // the front of a long run through memory, which is what hardware prefetchers follow at full speed. Neighbouring rows
+  // the front of a long run through memory, which is what hardware prefetchers follow at full speed. Neighboring rows
   // would be runs that jump after every row.
   int64_t begin, end, apart, out;
   float* y;  // [rows][out]

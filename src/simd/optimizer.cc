@@ -1,4 +1,4 @@
-// The optimiser's update and the norm of gradients: both are bound by memory.
+// The optimizer's update and the norm of gradients: both are bound by memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "simd/optimizer.cc"
 #include "hwy/foreach_target.h"

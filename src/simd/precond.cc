@@ -18,7 +18,7 @@ namespace {
 constexpr float kLn2 = 0.6931471806f, kLog2E = 1.442695041f;
 constexpr int kTogether = 4;  // vectors of the key dimension that are treated at once
 
-// The scan is a chain of some thirty dependent operations per element. Neighbouring columns are independent, so each
+// The scan is a chain of some thirty dependent operations per element. Neighboring columns are independent, so each
 // step is written for several of them at once: the processor's scheduler is too small to find them by itself. The
 // stable kinds take two passes over a chunk, the logarithm of A and then its squash, because the constants of both
 // together do not fit into sixteen registers.
@@ -115,12 +115,12 @@ HWY_INLINE LogParts log_parts(Vec inverses, Vec logs, Vec x) {
 // Constants are kept as vectors: reading them again from where they came from would be needed after every store of
 // floats, as far as the compiler can tell.
 struct LogConstants {
-  Vec inverses, centred_logs;  // the center is taken off the table of logarithms already
+  Vec inverses, centered_logs;  // the center is taken off the table of logarithms already
   Vec fit[kLogTerms];
 
   explicit LogConstants(float center)
       : inverses(hn::Load(D(), log_table().inverse)),
-        centred_logs(hn::Sub(hn::Load(D(), log_table().log), hn::Set(D(), center * kLog2E))) {
+        centered_logs(hn::Sub(hn::Load(D(), log_table().log), hn::Set(D(), center * kLog2E))) {
     constexpr const float* kFit = kLanes >= 16 ? kLogFit16 : kLanes >= 8 ? kLogFit8 : kLanes >= 4 ? kLogFit4 : kLogFit1;
     for (int i = 0; i < kLogTerms; ++i) fit[i] = hn::Set(D(), kFit[i]);
   }
@@ -128,10 +128,10 @@ struct LogConstants {
 
 // log2(x) - center.
 template <int kVecs>
-HWY_INLINE Pack<kVecs> centred_log2(const LogConstants& constants, const Pack<kVecs>& x) {
+HWY_INLINE Pack<kVecs> centered_log2(const LogConstants& constants, const Pack<kVecs>& x) {
   Pack<kVecs> f, whole;
   for (int i = 0; i < kVecs; ++i) {
-    const LogParts parts = log_parts(constants.inverses, constants.centred_logs, x.v[i]);
+    const LogParts parts = log_parts(constants.inverses, constants.centered_logs, x.v[i]);
     f.v[i] = hn::MulSub(parts.m, parts.inverse, hn::Set(D(), 1.0f));
     whole.v[i] = hn::Add(parts.exponent, parts.log);
   }
@@ -285,11 +285,11 @@ HWY_INLINE void scan_columns(const PrecondScan& p, const LogConstants& log_const
         }
       }
     } else {
-      // Keys that are not normalised can overflow A; the logarithm of the largest float squashes as well as a larger
+      // Keys that are not normalized can overflow A; the logarithm of the largest float squashes as well as a larger
       // one. What is no number or negative has none: the logarithm's bits would be those of a number.
       const Pack<kVecs> sum = DELTANET_MAP(hn::Add(A.v[i], eps));
       const Pack<kVecs> shifted = DELTANET_MAP(hn::IfThenElse(hn::Gt(sum.v[i], largest), largest, sum.v[i]));
-      const Pack<kVecs> r = centred_log2<kVecs>(log_constants, shifted);
+      const Pack<kVecs> r = centered_log2<kVecs>(log_constants, shifted);
       for (int i = 0; i < kVecs; ++i) {
         hn::Store(hn::IfThenElse(hn::Ge(sum.v[i], hn::Zero(d)), r.v[i], hn::NaN(d)), d, y + at + i * kLanes);
       }

@@ -111,7 +111,7 @@ void step(const Step& p) {
   p.alpha ? step_form<Form<false, true, false>>(p) : step_form<Form<false, false, false>>(p);
 }
 
-// Scale, dot, axpy, dot: what one writes first. The compiler vectorises it for the same target.
+// Scale, dot, axpy, dot: what one writes first. The compiler vectorizes it for the same target.
 void plain_step(const Step& p) {
   for (int64_t i = 0; i < p.k_rows; ++i) {
     const float alpha = p.alpha ? p.alpha[i] : p.alpha_scalar;

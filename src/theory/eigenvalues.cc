@@ -20,7 +20,7 @@ struct Token {
   double alpha = 1, beta = 1;
   std::vector<double> key;     // on the unit sphere
   std::vector<double> moment;  // A0
-  double centre = 0;
+  double center = 0;
 };
 
 class Tokens {
@@ -55,7 +55,7 @@ std::vector<double> step(const Spec& spec, const Token& token, const Array& S0, 
   inputs["g"] = {{1, 1, 1}, {std::log(token.alpha)}};
   inputs["beta"] = {{1, 1, 1}, {token.beta}};
   if (spec.precond == Precond::kAtkStable) {
-    inputs["log_atk_scale"] = {{1}, {token.centre}};
+    inputs["log_atk_scale"] = {{1}, {token.center}};
     inputs["A0"] = {{1, 1, kDim}, token.moment};
   }
   inputs["S0"] = S0;
@@ -102,10 +102,10 @@ double smallest_eigenvalue(const Spec& spec, const Token& token) {
   return smallest;
 }
 
-// A token whose preconditioner is B = x I to rounding: a vanishing moment, and a centre far above its logarithm.
+// A token whose preconditioner is B = x I to rounding: a vanishing moment, and a center far above its logarithm.
 Token amplified(Token token) {
   std::fill(token.moment.begin(), token.moment.end(), 0.0);
-  token.centre = 1e15;
+  token.center = 1e15;
   return token;
 }
 

@@ -49,7 +49,7 @@ Spec exact_pla() {
   return spec;
 }
 
-// o_t = S_t q_t with S_t the minimiser of sum_{i<=t} |S k_i - v_i|^2 + ridge |S|^2, solved anew for every t.
+// o_t = S_t q_t with S_t the minimizer of sum_{i<=t} |S k_i - v_i|^2 + ridge |S|^2, solved anew for every t.
 std::vector<double> least_squares_outputs(const Data& data) {
   const auto K = static_cast<std::size_t>(data.K), V = static_cast<std::size_t>(data.V);
   std::vector<double> o;

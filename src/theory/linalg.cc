@@ -107,8 +107,8 @@ std::vector<Complex> eigenvalues(const Matrix& a) {
     }
     const std::size_t last = size - 1;
     Complex& coupling = h[last * n + last - 1];
-    const double neighbours = std::abs(h[last * n + last]) + std::abs(h[(last - 1) * n + last - 1]);
-    if (std::abs(coupling) <= std::numeric_limits<double>::epsilon() * neighbours) {
+    const double neighbors = std::abs(h[last * n + last]) + std::abs(h[(last - 1) * n + last - 1]);
+    if (std::abs(coupling) <= std::numeric_limits<double>::epsilon() * neighbors) {
       values[last] = h[last * n + last];
       size = last;
       continue;

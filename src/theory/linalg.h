@@ -21,7 +21,7 @@ struct Matrix {
   double operator()(std::size_t i, std::size_t j) const { return data[i * columns + j]; }
 };
 
-// The X [columns of A, columns of B] that minimises ||A X - B||, by Householder reflections. A has full column rank.
+// The X [columns of A, columns of B] that minimizes ||A X - B||, by Householder reflections. A has full column rank.
 Matrix least_squares(Matrix a, Matrix b);
 
 // All eigenvalues of a square matrix, without assuming symmetry: Hessenberg form, then shifted QR steps with deflation.

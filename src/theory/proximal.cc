@@ -1,4 +1,4 @@
-// App. G: every update is the minimiser of a proximal objective. For each row one token is applied to a random state;
+// App. G: every update is the minimizer of a proximal objective. For each row one token is applied to a random state;
 // the objective is written down from Table 8 and tested at the new state: its gradient vanishes (central differences,
 // exact for a quadratic up to rounding) and every random displacement increases it.
 
@@ -56,8 +56,8 @@ double objective(DataTerm term, const Token& token, const Values& S) {
 }
 
 // B of Eq. 9, written out once more so that the reference is not judged by itself.
-double stable_preconditioner(double moment, double centre, double x) {
-  const double r = std::log(moment + 1e-6) - centre;
+double stable_preconditioner(double moment, double center, double x) {
+  const double r = std::log(moment + 1e-6) - center;
   return std::pow(x, -r / (1 + std::fabs(r)));
 }
 
@@ -92,7 +92,7 @@ Case draw_case(const Spec& spec, std::mt19937_64& rng) {
   in["S0"] = {{1, 1, kK, kV}, token.state};
   if (spec.precond == Precond::kNone) return drawn;
 
-  const double decay = uniform(rng), gain = uniform(rng), centre = -uniform(rng);
+  const double decay = uniform(rng), gain = uniform(rng), center = -uniform(rng);
   const Values moment = fill(kK, uniform), ridge = fill(kK, uniform);
   in["A0"] = {{1, 1, kK}, moment};
   in["g_atk"] = {{1, 1, 1}, {std::log(decay)}};
@@ -100,13 +100,13 @@ Case draw_case(const Spec& spec, std::mt19937_64& rng) {
   if (spec.precond == Precond::kAtkRaw) {
     in["ridge"] = {{1, kK}, ridge};
   } else {
-    in["log_atk_scale"] = {{1}, {centre}};
+    in["log_atk_scale"] = {{1}, {center}};
   }
   for (std::size_t i = 0; i < kK; ++i) {
     token.preconditioner[i] =
         spec.precond == Precond::kAtkRaw
             ? 1 / (moment[i] + ridge[i])
-            : stable_preconditioner(decay * moment[i] + gain * token.k[i] * token.k[i], centre, spec.x);
+            : stable_preconditioner(decay * moment[i] + gain * token.k[i] * token.k[i], center, spec.x);
   }
   return drawn;
 }
@@ -182,7 +182,7 @@ constexpr Statement kStatements[] = {
 
 Section check_proximal(const CheckOptions& options) {
   Section section{
-      "The update of a row minimises its proximal objective",
+      "The update of a row minimizes its proximal objective",
       "gradient at the updated state, relative to the gradient before; S' previous state, a = alpha, b = beta",
       {}};
   double smallest_increase = 1e300;

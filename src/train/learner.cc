@@ -8,7 +8,7 @@ namespace {
 std::shared_ptr<Weights> new_weights(const Config& config, uint64_t seed, int threads) {
   auto weights =
       std::make_shared<Weights>(std::make_shared<Layout>(config), nn::WeightType::kFloat32, /*keep_masters=*/true);
-  weights->initialise(seed, threads);
+  weights->initialize(seed, threads);
   return weights;
 }
 

@@ -9,7 +9,7 @@
 
 namespace deltanet {
 
-// A model that fits one core, its gradients and its optimiser: what small experiments need. Float32 throughout.
+// A model that fits one core, its gradients and its optimizer: what small experiments need. Float32 throughout.
 class Learner {
  public:
   Learner(const Config& config, uint64_t seed, const AdamWOptions& options, int threads);

@@ -103,10 +103,10 @@ void Trainer::complete_plan() {
                                              static_cast<double>(bytes[1] - bytes[0]) * (tokens / kTokens - 1));
 }
 
-void Trainer::initialise() {
+void Trainer::initialize() {
   state_ = {};
   if (config_.init_from.empty()) {
-    weights_->initialise(config_.seed, threads_);
+    weights_->initialize(config_.seed, threads_);
     return;
   }
   const CheckpointReader reader(config_.init_from);

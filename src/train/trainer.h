@@ -49,7 +49,7 @@ class Trainer {
   const TrainState& state() const { return state_; }
   int threads() const { return threads_; }
 
-  void initialise();  // random weights of the config's seed, or those of init_from
+  void initialize();  // random weights of the config's seed, or those of init_from
 
   // One step on the next batch_size samples. A step whose loss or gradients are not finite changes no weight and is
   // counted; an Error with a diagnosis ends the run after max_bad_steps in a row.

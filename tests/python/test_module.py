@@ -410,7 +410,7 @@ def test_good_values_pass_the_check(inputs):
         ("pgnd", "pgdn"),
         ("", "row"),
         ({"row": "nothing"}, "nothing"),
-        ({"row": "gdn", "colour": "red"}, "colour"),
+        ({"row": "gdn", "color": "red"}, "color"),
         ({"decay": "sideways"}, "sideways"),
         ({"row": "gdn", "squash": None}, "squash"),
         ({"row": "pgdn", "x": "wide"}, "wide"),

@@ -20,7 +20,7 @@ WHOLE_ATTENTION = dict(ATTENTION, num_kv_heads=4, qkv_bias=False, window_size=No
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_attention_is_normalised_however_it_is_set(config, tmp_path):
+def test_attention_is_normalized_however_it_is_set(config, tmp_path):
     given = dict(ATTENTION, extension="kept")
     whole = dict(WHOLE_ATTENTION, extension="kept")
     assert config(num_hidden_layers=3).attn is None

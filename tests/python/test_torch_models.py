@@ -115,7 +115,7 @@ def test_a_saved_model_is_the_engines_and_upstreams(checkpoint, tmp_path):
     assert all(np.array_equal(saved[name], original[name]) for name in saved)
 
 
-def test_what_a_checkpoint_lacks_is_initialised_and_nothing_else(tmp_path):
+def test_what_a_checkpoint_lacks_is_initialized_and_nothing_else(tmp_path):
     model = load("pgdn")
     lacking = "model.layers.0.attn.log_atk_scale"
     model.save_pretrained(tmp_path, state_dict={k: v for k, v in model.state_dict().items() if k != lacking})

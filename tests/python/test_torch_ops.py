@@ -1,4 +1,4 @@
-"""deltanet.ops: every row against the float64 reference, and the behaviour that users of PyTorch expect."""
+"""deltanet.ops: every row against the float64 reference, and the behavior that users of PyTorch expect."""
 
 import pytest
 

@@ -117,7 +117,7 @@ def test_packed_sequences_equal_separate_ones(name, offsets):
                 assert error(together[index : index + 1], state) < 1e-5
 
 
-def test_normalised_linear_attention_packed_reversed_and_grouped():
+def test_normalized_linear_attention_packed_reversed_and_grouped():
     q, k, v = (tensors_for("chunk_linear_attn")[name].abs() for name in ("q", "k", "v"))
     q, k, v = q[:1], k[:1], torch.cat([v, v + 1], dim=2)[:1]
     state, key_sum = torch.randn(2, 2 * H, K, V).abs(), torch.rand(2, 1, H, K)
@@ -234,7 +234,7 @@ def test_absent_gates():
     assert error(ops.chunk_comba(q, k, v, **p)[0], ops.chunk_comba(q, k, v, p=k, g=g)[0]) < 1e-5
 
 
-def test_comba_normalises_all_keys_and_groups_heads():
+def test_comba_normalizes_all_keys_and_groups_heads():
     tensors = tensors_for("chunk_comba")
     tensors["v"], tensors["g"], tensors["beta"] = (
         tensors[name].repeat_interleave(2, dim=2) for name in ("v", "g", "beta")

@@ -40,7 +40,7 @@ MODES = ("chunk", "fused_recurrent")
 
 
 class DeltaMixer(nn.Module):
-    """q, k, v = silu(conv(proj x)); the row's recurrence with normalised q and k; a norm of each head; gate; o_proj.
+    """q, k, v = silu(conv(proj x)); the row's recurrence with normalized q and k; a norm of each head; gate; o_proj.
 
     row               a key of ROWS
     hidden_size       D: x and the result are [B,T,D]

@@ -72,7 +72,7 @@ class DeltaPreTrainedModel(PreTrainedModel):
 
 
 class DeltaModel(DeltaPreTrainedModel):
-    """Token ids to the normalised output of the last block."""
+    """Token ids to the normalized output of the last block."""
 
     _input_embed_layer = "embeddings"
 

@@ -107,7 +107,7 @@ def check_safe_gate(safe_gate: bool, use_gate: bool, lower_bound) -> None:
 
 
 def center_of(log_atk_scale, k):
-    """The centre of the squash, one number for each key head; -0.2 when absent."""
+    """The center of the squash, one number for each key head; -0.2 when absent."""
     if log_atk_scale is None:
         log_atk_scale = -0.2
     if not isinstance(log_atk_scale, (int, float)):

@@ -28,7 +28,7 @@ def chunk_comba(
     cu_seqlens_cpu: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """q, k, p [B,T,H,K] (p is k when None), v [B,T,HV,V], g and beta [B,T,HV] (beta is 1 when None), initial_state
-    [N,HV,K,V]. use_qk_l2norm_in_kernel normalises p as well. Returns o [B,T,HV,V] and the final state, or None."""
+    [N,HV,K,V]. use_qk_l2norm_in_kernel normalizes p as well. Returns o [B,T,HV,V] and the final state, or None."""
     check_packing(cu_seqlens, cu_seqlens_cpu)
     beta = beta_of(beta, v, False, False)
     options = dict(cu_seqlens=cu_seqlens, scale=scale, final_states=output_final_state)
@@ -42,7 +42,7 @@ def chunk_comba(
     check_tensor("g", g, v.shape[:3], "[B,T,HV]")
     check_tensor("beta", beta, v.shape[:3], "[B,T,HV]")
     if use_qk_l2norm_in_kernel:
-        q, k, p = _normalised(q), _normalised(k), _normalised(p)
+        q, k, p = _normalized(q), _normalized(k), _normalized(p)
     # The rule is diagonal minus low rank with factors a = exp(g) p and b = beta k, which is also the key written.
     group = v.shape[2] // q.shape[2]
     if group > 1:
@@ -79,6 +79,6 @@ def fused_recurrent_comba(
     )
 
 
-def _normalised(tensor):
+def _normalized(tensor):
     values = tensor.float()
     return (values * torch.rsqrt(values.square().sum(-1, keepdim=True) + _NORM_EPS)).to(tensor.dtype)

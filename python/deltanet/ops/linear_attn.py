@@ -1,4 +1,4 @@
-"""Linear attention: S = S + k v^T, and the outputs divided by q^T (sum of the keys) if they are to be normalised."""
+"""Linear attention: S = S + k v^T, and the outputs divided by q^T (sum of the keys) if they are to be normalized."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fused_recurrent_linear_attn(
     normalize: bool = False,
     cu_seqlens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | tuple[Tensor | None, Tensor] | None]:
-    """As chunk_linear_attn, not normalised by default; with reverse, tokens are read from the last to the first."""
+    """As chunk_linear_attn, not normalized by default; with reverse, tokens are read from the last to the first."""
     options = {"scale": scale, "reverse": reverse, "cu_seqlens": cu_seqlens}
     if not normalize:
         if isinstance(initial_state, tuple):

@@ -52,7 +52,7 @@ def chunk_precond_kda(
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
     """q, k [B,T,H,K], v [B,T,HV,V], g [B,T,HV,K], beta [B,T,HV], g_atk and beta_atk [B,T,H] (None: no decay, gain 1),
     log_atk_scale [H] (None: -0.2), initial_state [N,HV,K,V], or [N,HV,V,K] with transpose_state_layout, initial_A_state
-    [N,H,K]. q and k are always normalised upstream; here use_qk_l2norm_in_kernel=False leaves them as they are. The
+    [N,H,K]. q and k are always normalized upstream; here use_qk_l2norm_in_kernel=False leaves them as they are. The
     gate options are those of chunk_kda. Returns o [B,T,HV,V] and the final states S and A, or None twice.
 
     safe_gate, chunk_indices, chunk_size, solve_tril_precision and disable_recompute only concern a GPU: here the

@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 
-from .style import GREY, PlotError, label_ends, length_text, plain, pyplot, save, styles_of
+from .style import GRAY, PlotError, label_ends, length_text, plain, pyplot, read_text, save, styles_of
 
 DIRECTIONS = ("forward", "forward+backward")
 
@@ -14,13 +14,7 @@ DIRECTIONS = ("forward", "forward+backward")
 def load_kernels(path: str | Path) -> dict:
     """The document of ``deltanet bench kernels --json``, checked."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise PlotError(f"{path}: is not a text file; expected JSON") from None
-    try:
-        document = json.loads(text)
+        document = json.loads(read_text(path, "JSON"))
     except json.JSONDecodeError as error:
         raise PlotError(f"{path}: is not JSON ({error})") from None
     given = document.get("benchmark") if isinstance(document, dict) else None
@@ -59,7 +53,7 @@ def plot_kernels(document: dict, output: str | Path) -> None:
         axes[1][column].set_xlabel("tokens per sequence")
     axes[0][0].set_ylabel("time, ms (median; band: 10th to 90th percentile)")
     axes[1][0].set_ylabel("tokens per second")
-    figure.suptitle(_title(document), x=0.01, ha="left", fontsize=10, color=GREY)
+    figure.suptitle(_title(document), x=0.01, ha="left", fontsize=10, color=GRAY)
     figure.canvas.draw()  # places the axes, which the labels need
     for row_of_axes, key in zip(axes, ("median_ms", "tokens_per_s")):
         for ax, direction in zip(row_of_axes, directions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from .style import PlotError, length_text, plain, pyplot, save, styles_of, whole_lines
+from .style import PlotError, length_text, plain, pyplot, read_lines, save, styles_of
 
 # The cuts of the paper: title, label of the axis, tasks (length, pairs), which of the two the axis shows.
 CUTS = (
@@ -13,7 +13,7 @@ CUTS = (
     ("one pair per 4 tokens, growing length", "tokens", [(64 << i, 16 << i) for i in range(5)], 0),
     ("length 1024, growing pairs", "pairs", [(1024, 4 << i) for i in range(7)], 1),
 )
-# The row chooses colour and dash of a line, all other settings together its marker.
+# The row chooses color and dash of a line, all other settings together its marker.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # Settings of `deltanet mqar` in the order in which they are tried to tell lines of one row and width apart, and their
 # names in labels. Others come last, by their own names.
@@ -38,12 +38,7 @@ SETTINGS = {
 
 def load_mqar(path: str | Path) -> list[dict]:
     """The finished runs that a file holds, checked; a last line that is still being written is left out."""
-    runs = []
-    for number, line in whole_lines(path):
-        try:
-            runs.append(_run(json.loads(line)))
-        except (json.JSONDecodeError, LookupError, TypeError, ValueError) as error:
-            raise PlotError(f"{path}: line {number} is not a result of `deltanet mqar` ({error!r})") from None
+    runs = read_lines(path, _run, "result of `deltanet mqar`")
     if not runs:
         raise PlotError(f"{path}: has no results to plot")
     return runs
@@ -128,7 +123,7 @@ def cut_lines(points, cut):
 
 
 def looks_of(lines):
-    """{line: (colour, dash, marker, label)}; no two labels are the same."""
+    """{line: (color, dash, marker, label)}; no two labels are the same."""
     settings = {line: json.loads(line) for line in lines}
     rows = {line: one["model"] for line, one in settings.items()}
     styles = styles_of([(row, None) for row in rows.values()])

@@ -7,10 +7,10 @@ import math
 from pathlib import Path
 
 from .mqar import best_runs
-from .style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SOLID, VERMILLION, label_ends, plain, pyplot, save
+from .style import BLACK, BLUE, GREEN, GRAY, ORANGE, PURPLE, SKY, SOLID, VERMILION, label_ends, plain, pyplot, save
 
-# A colour for each model, and the base of each preconditioned one.
-_COLORS = {"delta_net": BLUE, "pdn": VERMILLION, "gdn": SKY, "pgdn": ORANGE, "kda": GREEN, "pkda": PURPLE}
+# A color for each model, and the base of each preconditioned one.
+_COLORS = {"delta_net": BLUE, "pdn": VERMILION, "gdn": SKY, "pgdn": ORANGE, "kda": GREEN, "pkda": PURPLE}
 _BASES = {"pdn": "delta_net", "pgdn": "gdn", "pkda": "kda"}
 _NAMES = {"delta_net": "DeltaNet", "pdn": "PDN", "gdn": "GDN", "pgdn": "PGDN", "kda": "KDA", "pkda": "PKDA"}
 
@@ -40,11 +40,11 @@ def plot_recall(runs: list[dict], output: str | Path) -> None:
     for ax in differences:
         for model, base in pairs:
             _draw_difference(ax, models[model], models[base], styles[_name(model)][0])
-        ax.axhline(0, color=GREY, linewidth=0.8)
+        ax.axhline(0, color=GRAY, linewidth=0.8)
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+.0f}")
         _titles(ax, "what preconditioning changed", "steps of training")
         ax.set_ylabel("points, seed by seed (band: 95 % interval)")
-    figure.suptitle(_title(runs, models), x=0.01, ha="left", fontsize=10, color=GREY)
+    figure.suptitle(_title(runs, models), x=0.01, ha="left", fontsize=10, color=GRAY)
     figure.canvas.draw()  # places the axes, which the labels need
     ends = {_name(model): list(_by_pairs(seeds).items())[-1] for model, seeds in models.items()}
     label_ends(tests, {name: (x, _mean(values)) for name, (x, values) in ends.items()}, styles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -10,35 +9,30 @@ from .style import (
     BLACK,
     BLUE,
     DOTTED,
-    GREY,
+    GRAY,
     ORANGE,
     SOLID,
-    VERMILLION,
+    VERMILION,
     PlotError,
     label_ends,
     plain,
     pyplot,
+    read_lines,
     save,
-    whole_lines,
 )
 
-# Colours and dashes of each family of solvers, in the order in which a file has them.
+# Colors and dashes of each family of solvers, in the order in which a file has them.
 _STYLES = {
     "delta rule": [(BLUE, SOLID)],
-    "preconditioned": [(ORANGE, SOLID), (VERMILLION, SOLID), ("#7A2E00", SOLID)],
-    "exact": [(GREY, DOTTED)],
+    "preconditioned": [(ORANGE, SOLID), (VERMILION, SOLID), ("#7A2E00", SOLID)],
+    "exact": [(GRAY, DOTTED)],
 }
 _TITLES = {"aligned": "keys vary along the axes", "rotated": "the same keys, rotated"}
 
 
 def load_regression(path: str | Path) -> list[dict]:
     """The curves of the regression.jsonl of ``deltanet quickstart``, checked."""
-    curves = []
-    for number, line in whole_lines(path):
-        try:
-            curves.append(_curve(json.loads(line)))
-        except (json.JSONDecodeError, LookupError, TypeError, ValueError) as error:
-            raise PlotError(f"{path}: line {number} is not a curve of `deltanet quickstart` ({error!r})") from None
+    curves = read_lines(path, _curve, "curve of `deltanet quickstart`")
     if not curves:
         raise PlotError(f"{path}: has no curves to plot")
     return curves
@@ -68,7 +62,7 @@ def plot_regression(curves: list[dict], output: str | Path) -> None:
     figure.suptitle(
         f"Regression in context, nothing is trained: {one['key_dim']} axes, scales 1 to {one['smallest']:g}; "
         f"mean of {one['draws']} draws, band: its standard error",
-        x=0.01, ha="left", fontsize=10, color=GREY,
+        x=0.01, ha="left", fontsize=10, color=GRAY,
     )
     figure.canvas.draw()  # places the axes, which the labels need
     for ax, kind in zip(axes[0], kinds):

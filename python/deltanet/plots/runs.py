@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
-from .style import PlotError, plain, pyplot, save, whole_lines
+from .style import PlotError, plain, pyplot, read_lines, save
 
 
 def load_run(directory: str | Path) -> list[dict]:
     """The steps that a folder of `deltanet train` has logged, checked."""
     path = Path(directory) / "metrics.jsonl"
-    steps = []
-    for number, line in whole_lines(path):
-        try:
-            entry = json.loads(line)
-            steps.append({name: float(value) for name, value in entry.items() if isinstance(value, (int, float))})
-            steps[-1]["step"], steps[-1]["loss"]  # noqa: B018
-        except (json.JSONDecodeError, AttributeError, LookupError) as error:
-            raise PlotError(f"{path}: line {number} is not a step of `deltanet train` ({error!r})") from None
+    steps = read_lines(path, _step, "step of `deltanet train`")
     if not steps:
         raise PlotError(f"{path}: has no steps to plot")
     return steps
+
+
+def _step(entry):
+    step = {name: float(value) for name, value in entry.items() if isinstance(value, (int, float))}
+    if not {"step", "loss"} <= step.keys():
+        raise KeyError("step and loss")
+    return step
 
 
 def plot_runs(runs: dict[str, list[dict]], output: str | Path) -> None:

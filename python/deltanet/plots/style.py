@@ -1,12 +1,13 @@
-"""What all pictures share: colours, panels, labels, files."""
+"""What all pictures share: colors, panels, labels, files."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-# The colours of Okabe and Ito, which people with any colour vision can tell apart (the purple is darker, so that its
-# label can be read). A preconditioned row has the colour of its base and another dash.
-BLUE, VERMILLION, PURPLE, GREEN, GREY = "#0072B2", "#D55E00", "#AA4499", "#009E73", "#555555"
+# The colors of Okabe and Ito, which people with any color vision can tell apart (the purple is darker, so that its
+# label can be read). A preconditioned row has the color of its base and another dash.
+BLUE, VERMILION, PURPLE, GREEN, GRAY = "#0072B2", "#D55E00", "#AA4499", "#009E73", "#555555"
 SKY, ORANGE, BLACK = "#56B4E9", "#E69F00", "#000000"
 SOLID, DASHED, DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))
 ROWS = {
@@ -15,11 +16,11 @@ ROWS = {
     "gdn": (BLUE, SOLID),
     "pgdn": (BLUE, DASHED),
     "gdn_distinct_keys": (BLUE, DOTTED),
-    "kda": (VERMILLION, SOLID),
-    "pkda": (VERMILLION, DASHED),
+    "kda": (VERMILION, SOLID),
+    "pkda": (VERMILION, DASHED),
     "dplr": (PURPLE, SOLID),
     "mesa": (GREEN, SOLID),
-    "linear_attn": (GREY, SOLID),
+    "linear_attn": (GRAY, SOLID),
 }
 OTHERS = [(color, dash) for dash in (SOLID, DASHED, DOTTED) for color in (SKY, ORANGE, BLACK)]
 
@@ -56,15 +57,26 @@ def plain(ax):
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def whole_lines(path):
-    """Numbered lines of a file; a last one that is still being written is left out."""
+def read_lines(path, read, what):
+    """What `read` makes of every line of JSON in a file that should hold `what`; a last one that is still being written
+    is left out."""
+    results = []
+    for number, line in enumerate(read_text(path, "lines of JSON").split("\n")[:-1], 1):
+        try:
+            results.append(read(json.loads(line)))
+        except (json.JSONDecodeError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise PlotError(f"{path}: line {number} is not a {what} ({error!r})") from None
+    return results
+
+
+def read_text(path, what):
+    """The text of a file that should hold `what`."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise PlotError(f"{path}: is not a text file; expected lines of JSON") from None
-    return list(enumerate(text.split("\n")[:-1], 1))
+        raise PlotError(f"{path}: is not a text file; expected {what}") from None
 
 
 def styles_of(series):

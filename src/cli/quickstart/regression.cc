@@ -20,8 +20,8 @@ std::string bar(double share) {
 }
 
 Color color_of(const RegressionSolver& solver) {
-  if (solver.ridge > 0) return Color::kGrey;
-  return solver.spec.precond == Precond::kNone ? Color::kBlue : Color::kVermillion;
+  if (solver.ridge > 0) return Color::kGray;
+  return solver.spec.precond == Precond::kNone ? Color::kBlue : Color::kVermilion;
 }
 
 // Solvers by tokens, and how much error is left at the end beside that of the first, which is the delta rule.
@@ -69,8 +69,8 @@ void show_regression(const std::filesystem::path& path) {
       "\n  The delta rule corrects the map along the key that it reads, and learns slowly what keys seldom show. The\n"
       "  preconditioner weights each axis by how much it has seen of it: that helps where the keys' scales differ "
       "along\n"
-      "  the axes, and little or not at all where they differ along other directions. \"centred\" has its learnt "
-      "centre\n"
+      "  the axes, and little or not at all where they differ along other directions. \"centered\" has its learned "
+      "center\n"
       "  (log_atk_scale) at the middle of log A_t instead of where models start, x = 2 may change scales more than "
       "1.5.\n"
       "  Exact least squares (row rls) is the end of the scale: it keeps a matrix of K x K for it.\n");

@@ -1,20 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 
 namespace deltanet::cli {
 
-struct TextOptions {
-  std::string text;
-  double seconds = 30;  // of training
-  int64_t d_model = 128, layers = 2, heads = 2;
-  int64_t sequences = 8, length = 128;
-  int64_t sample_bytes = 300;
-  int threads = 0;
-};
-
-// Trains a byte-level PGDN on a text and streams a sample of what it says. Returns the loss of the last steps in bits
-// per byte.
-double train_on_text(const TextOptions& options);
+// Trains a small PGDN on a text, writes it as a checkpoint, loads that and lets it write.
+void show_text_model(const std::string& text, int64_t steps, const std::filesystem::path& checkpoint);
 
 }  // namespace deltanet::cli

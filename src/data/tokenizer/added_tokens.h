@@ -15,12 +15,12 @@ namespace deltanet::data {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  std::string spelling;  // how it reads in the text where it is looked for: content, normalised if `normalized`
+  std::string spelling;  // how it reads in the text where it is looked for: content, normalized if `normalized`
   bool special = false;
   bool single_word = false;  // only where no letter or digit touches it
   bool lstrip = false;       // takes the blanks before it along
   bool rstrip = false;       // takes the blanks behind it along
-  bool normalized = false;   // looked for in the normalised text, not in the original
+  bool normalized = false;   // looked for in the normalized text, not in the original
 };
 
 // Finds a set of added tokens in texts.

@@ -55,7 +55,7 @@ class UnicodeForm final : public Normalizer {
   explicit UnicodeForm(utf8proc_option_t options) : options_(options) {}
   void apply(NormalText& text) const override {
     if (is_ascii(text.text)) return;
-    // Characters that the normal forms do not know end what is normalised: nothing is reordered or joined across them.
+    // Characters that the normal forms do not know end what is normalized: nothing is reordered or joined across them.
     std::string result;
     std::string_view rest = text.text;
     std::size_t at = 0;
@@ -81,7 +81,7 @@ class UnicodeForm final : public Normalizer {
     const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                                static_cast<utf8proc_ssize_t>(text.size()), &normal, options_);
     if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-    if (size < 0) throw Error(std::string("[encode] text: cannot be normalised; ") + utf8proc_errmsg(size));
+    if (size < 0) throw Error(std::string("[encode] text: cannot be normalized; ") + utf8proc_errmsg(size));
     result.append(reinterpret_cast<const char*>(normal), static_cast<std::size_t>(size));
     std::free(normal);
   }

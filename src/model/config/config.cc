@@ -83,7 +83,7 @@ OutputGate parse_output_gate(const Fields& fields, const Config& config) {
   return fields.text_or("output_gate_activation", "swish") == "sigmoid" ? OutputGate::kSigmoid : OutputGate::kSilu;
 }
 
-// The choices of the row, as the file or the table has them, and what every model adds: normalised queries and keys.
+// The choices of the row, as the file or the table has them, and what every model adds: normalized queries and keys.
 void parse_spec(const Fields& fields, Config& config) {
   // What the table has to say about a field of the file.
   const auto checked = [&](std::string_view field, const auto& call) {

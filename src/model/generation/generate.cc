@@ -1,11 +1,11 @@
 #include "model/generation/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "deltanet/error.h"
 #include "model/generation/sampler.h"
 
@@ -13,10 +13,6 @@ namespace deltanet {
 namespace {
 
 constexpr int64_t kBlock = 2048;  // tokens of one pass
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 void check_count(const State& state, std::span<const std::vector<int32_t>> prompts) {
   if (static_cast<int64_t>(prompts.size()) == state.sequences()) return;
@@ -121,13 +117,13 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
   for (int64_t n = 0; n < N; ++n) {
     stats.prompt_tokens += static_cast<int64_t>(state.pending[n].size() + prompts[n].size());
   }
-  auto start = std::chrono::steady_clock::now();
+  const Stopwatch prompt_clock;
   std::vector<float> logits(static_cast<std::size_t>(N * model.config().vocab_size));
   prefill(model, state, prompts, logits.data());
-  stats.prompt_seconds = seconds_since(start);
-  start = std::chrono::steady_clock::now();
+  stats.prompt_seconds = prompt_clock.seconds();
+  const Stopwatch clock;
   stats.tokens = continue_from(model, state, logits, std::move(sequences), options, on_token);
-  stats.seconds = seconds_since(start);
+  stats.seconds = clock.seconds();
   return stats;
 }
 

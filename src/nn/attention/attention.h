@@ -9,7 +9,7 @@ namespace deltanet::nn {
 
 // Causal softmax attention over packed sequences, q and o [T, HQ, D], k and v [T, HK, D], lse [T, HQ]:
 //   o_i = sum_j p_ij v_j,   p_ij = exp(D^-1/2 q_i.k_j - lse_i),   j <= i, and i - window < j with a window.
-// HQ is a multiple of HK; HQ/HK neighbouring query heads share one key head. RoPE is the caller's (rope.h).
+// HQ is a multiple of HK; HQ/HK neighboring query heads share one key head. RoPE is the caller's (rope.h).
 struct Attention {
   int64_t query_heads = 0, key_heads = 0, head_dim = 0;
   int64_t window = 0;                // 0: all earlier tokens

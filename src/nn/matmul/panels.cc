@@ -34,7 +34,7 @@ Range share(int64_t count, int64_t step, int64_t index, int64_t parts) {
   return {std::min(count, index * size), std::min(count, (index + 1) * size)};
 }
 
-// B by columns: stored [n][depth], the cells of a column are neighbours.
+// B by columns: stored [n][depth], the cells of a column are neighbors.
 struct Columns {
   bool pairs;
   const char* data;

@@ -149,7 +149,7 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
   if (goes_on) {
     load_run_checkpoint(out, trainer, identity);
   } else {
-    trainer.initialise();
+    trainer.initialize();
   }
   check_agreement(trainer, identity);
   std::optional<Records> records;

@@ -6,7 +6,7 @@
 
 #include "deltanet/rows.h"
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 
 // A line of a row's definition in the symbols of the paper, and where the paper has it or what it is called here.
 struct RowFormula {
@@ -19,4 +19,4 @@ std::vector<RowFormula> row_formulas(const Spec& spec);
 // The value of an option as text.
 std::string row_option(const Spec& spec, std::string_view key);
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory

@@ -1,8 +1,8 @@
-#include "cli/row_formulas.h"
+#include "theory/row_formulas.h"
 
 #include <fmt/format.h>
 
-namespace deltanet::cli {
+namespace deltanet::theory {
 namespace {
 
 bool on_key(const Spec& spec) {
@@ -214,11 +214,11 @@ std::vector<RowFormula> row_formulas(const Spec& spec) {
   const std::string scale = !spec.scale ? "q_t is multiplied by K^-1/2" : "";
   const std::string scaled =
       spec.scale && *spec.scale != 1 ? "q_t is multiplied by " + row_option(spec, "scale") : scale;
-  const std::string normed = spec.l2norm ? "q_t and k_t are normalised to length 1" : "";
+  const std::string normed = spec.l2norm ? "q_t and k_t are normalized to length 1" : "";
   lines.push_back({fmt::format("S_t is [V,K], our array its transpose{}{}{}{}", scaled.empty() ? "" : "; ", scaled,
                                normed.empty() ? "" : "; ", normed),
                    ""});
   return lines;
 }
 
-}  // namespace deltanet::cli
+}  // namespace deltanet::theory
