@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
-from .style import BLACK, GREY, OTHERS, ROWS, PlotError, length_text, plain, pyplot, save
+from .style import BLACK, GRAY, OTHERS, ROWS, PlotError, length_text, plain, pyplot, read_json, save
 
 FORMAT = "deltanet eval 1"
 DEPTH = "depth_from"  # percent at which a part of the haystack begins, in which the needle was
@@ -64,14 +63,7 @@ def plot_eval(models: list[dict], output: str | Path) -> None:
 
 
 def _models(path):
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlotError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise PlotError(f"{path}: is not a text file; expected JSON") from None
-    except json.JSONDecodeError as error:
-        raise PlotError(f"{path}: is not JSON ({error})") from None
+    document = read_json(path)
     given = document.get("format") if isinstance(document, dict) else None
     if given != FORMAT:
         raise PlotError(f"{path}: has format {given!r}; expected {FORMAT!r}, a file of `deltanet eval --json`")
@@ -119,7 +111,7 @@ def _most_lengths(models):
 
 
 def model_styles(models):
-    """{name: (colour, dash)}: those of its row as in all pictures; of several checkpoints of a row, for the first."""
+    """{name: (color, dash)}: those of its row as in all pictures; of several checkpoints of a row, for the first."""
     others = iter(OTHERS * (1 + len(models) // len(OTHERS)))
     styles = {}
     for model in models:
@@ -178,7 +170,7 @@ def _draw_depths(part, model, tasks, columns):
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set_xlabel("depth of the needle", fontsize=8)
-        ax.set_title(f"{model['name']}, {model['titles'][task]}", loc="left", fontsize=9, color=GREY)
+        ax.set_title(f"{model['name']}, {model['titles'][task]}", loc="left", fontsize=9, color=GRAY)
     for ax in axes[len(tasks):]:
         ax.set_visible(False)
     if image is not None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
-from .style import GRAY, PlotError, label_ends, length_text, plain, pyplot, read_text, save, styles_of
+from .style import GRAY, PlotError, label_ends, length_text, plain, pyplot, read_json, save, styles_of
 
 DIRECTIONS = ("forward", "forward+backward")
 
 
 def load_kernels(path: str | Path) -> dict:
     """The document of ``deltanet bench kernels --json``, checked."""
-    try:
-        document = json.loads(read_text(path, "JSON"))
-    except json.JSONDecodeError as error:
-        raise PlotError(f"{path}: is not JSON ({error})") from None
+    document = read_json(path)
     given = document.get("benchmark") if isinstance(document, dict) else None
     if given != "kernels":
         raise PlotError(f"{path}: has benchmark {given!r}; expected a file of `deltanet bench kernels --json`")

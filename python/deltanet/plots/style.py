@@ -61,7 +61,7 @@ def read_lines(path, read, what):
     """What `read` makes of every line of JSON in a file that should hold `what`; a last one that is still being written
     is left out."""
     results = []
-    for number, line in enumerate(read_text(path, "lines of JSON").split("\n")[:-1], 1):
+    for number, line in enumerate(_read_text(path, "lines of JSON").split("\n")[:-1], 1):
         try:
             results.append(read(json.loads(line)))
         except (json.JSONDecodeError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -69,8 +69,15 @@ def read_lines(path, read, what):
     return results
 
 
-def read_text(path, what):
-    """The text of a file that should hold `what`."""
+def read_json(path):
+    """The document that a file of JSON holds."""
+    try:
+        return json.loads(_read_text(path, "JSON"))
+    except json.JSONDecodeError as error:
+        raise PlotError(f"{path}: is not JSON ({error})") from None
+
+
+def _read_text(path, what):
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
