@@ -266,12 +266,17 @@ void bind_model(nb::module_& m) {
              Session copied = self.owner->run([&] { return self.session.copy(from); });
              return PySession{self.owner, std::move(copied)};
            })
-      .def("save", [](PySession& self, const std::string& path) { self.owner->run([&] { self.session.save(path); }); })
+      .def("save",
+           [](PySession& self, const nb::bytes& name) {
+             const std::string path = path_of(name);
+             self.owner->run([&] { self.session.save(path); });
+           })
       .def("reset", [](PySession& self) { self.owner->run([&] { self.session.reset(); }); });
 
   nb::class_<PyModel>(m, "Model")
       .def_static("load",
-                  [](const std::string& directory, const std::string& weights, int threads) {
+                  [](const nb::bytes& name, const std::string& weights, int threads) {
+                    const std::string directory = path_of(name);
                     return wrap([&] { return Model::load(directory, options_of(weights, threads)); });
                   })
       .def_static("from_preset",
@@ -312,19 +317,27 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("train_steps",
                    [](PyModel& self) { return self.run([&] { return self.optimizer ? self.optimizer->steps() : 0; }); })
       .def("save_optimizer",
-           [](PyModel& self, const std::string& path) { self.run([&] { self.trained().save(path); }); })
+           [](PyModel& self, const nb::bytes& name) {
+             const std::string path = path_of(name);
+             self.run([&] { self.trained().save(path); });
+           })
       .def("load_optimizer",
-           [](PyModel& self, const std::string& path) { self.run([&] { self.trained().load(path); }); })
+           [](PyModel& self, const nb::bytes& name) {
+             const std::string path = path_of(name);
+             self.run([&] { self.trained().load(path); });
+           })
       .def("start",
            [](const ModelPointer& self, int64_t sequences) {
              return PySession{self, self->model.start(sequences)};
            })
       .def("load_session",
-           [](const ModelPointer& self, const std::string& path) {
+           [](const ModelPointer& self, const nb::bytes& name) {
+             const std::string path = path_of(name);
              Session session = self->run([&] { return self->model.load_session(path); });
              return PySession{self, std::move(session)};
            })
-      .def("save", [](PyModel& self, const std::string& directory, const std::string& dtype, int64_t max_shard_bytes) {
+      .def("save", [](PyModel& self, const nb::bytes& name, const std::string& dtype, int64_t max_shard_bytes) {
+        const std::string directory = path_of(name);
         self.run([&] { self.model.save(directory, {.dtype = dtype, .max_shard_bytes = max_shard_bytes}); });
       });
   m.def("model_presets", model_presets);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <span>
 #include <string>
@@ -186,7 +187,19 @@ std::vector<std::string> output_names(const Spec& spec) {
 }  // namespace
 
 NB_MODULE(_core, m) {
-  nb::exception<Error>(m, "Error", PyExc_ValueError);
+  const nb::exception<Error> error(m, "Error", PyExc_ValueError);
+  // A message may name a file, whose name need not be UTF-8.
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void* type) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const Error& e) {
+          const auto size = static_cast<Py_ssize_t>(std::strlen(e.what()));
+          const auto text = nb::steal(PyUnicode_DecodeUTF8(e.what(), size, "surrogateescape"));
+          PyErr_SetObject(static_cast<PyObject*>(type), text.ptr());
+        }
+      },
+      error.ptr());
 
   nb::class_<Spec>(m, "Spec")
       .def(nb::init<>())

@@ -22,7 +22,11 @@ std::string_view text_of(const nb::object& text) {
     const auto bytes = nb::borrow<nb::bytes>(text);
     return {static_cast<const char*>(bytes.data()), bytes.size()};
   }
-  return nb::cast<std::string_view>(text);
+  if (!nb::isinstance<nb::str>(text)) throw nb::type_error("text: expected str or bytes");
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (!utf8) nb::raise_python_error();
+  return {utf8, static_cast<std::size_t>(size)};
 }
 
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
@@ -40,7 +44,7 @@ void bind_tokenizer(nb::module_& m) {
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def_prop_ro("bos", &Tokenizer::bos)
       .def_prop_ro("eos", &Tokenizer::eos);
-  m.def("load_tokenizer", [](const std::string& path) { return load_tokenizer(path); });
+  m.def("load_tokenizer", [](const nb::bytes& name) { return load_tokenizer(path_of(name)); });
   m.def("byte_tokenizer", [] { return byte_tokenizer(); });
 }
 

@@ -53,6 +53,31 @@ TEST(ShortConv, GradientsAreOverwrittenAndAnAbsentUpstreamIsZero) {
   EXPECT_EQ(dinitial, std::vector<float>(18));
 }
 
+TEST(ShortConv, ResultsWithoutMemoryAreNotWritten) {
+  Problem whole, p;
+  short_conv_forward(whole.inputs, whole.outputs);
+  p.outputs.y = {};
+  short_conv_forward(p.inputs, p.outputs);
+  EXPECT_EQ(p.final, whole.final);
+  EXPECT_EQ(p.y, ramp(30));
+
+  const std::vector<float> dy = ramp(30);
+  const ShortConvOutputGradients upstream{.y = {dy.data(), {2, 5, 3}}, .final = {}};
+  std::vector<float> dx(30), dweight(12), dinitial(18);
+  ShortConvInputGradients all{.x = {dx.data(), {2, 5, 3}},
+                              .weight = {dweight.data(), {3, 4}},
+                              .bias = {},
+                              .initial = {dinitial.data(), {2, 3, 3}}};
+  short_conv_backward(p.inputs, upstream, all);
+  std::vector<float> other_weight(12), other_initial(18);
+  short_conv_backward(
+      p.inputs, upstream,
+      {.x = {}, .weight = {other_weight.data(), {3, 4}}, .bias = {}, .initial = {other_initial.data(), {2, 3, 3}}});
+  EXPECT_EQ(other_weight, dweight);
+  EXPECT_EQ(other_initial, dinitial);
+  short_conv_backward(p.inputs, upstream, {});
+}
+
 template <class Change>
 void expect_refused(const std::string& message, const Change& change) {
   Problem p;
@@ -68,6 +93,7 @@ void expect_refused(const std::string& message, const Change& change) {
 TEST(ShortConv, RefusesWhatDoesNotFit) {
   const std::vector<int64_t> packed{0, 5}, falling{0, 6, 3, 10};
   expect_refused("x, weight: given ranks 3, 1", [](Problem& p) { p.inputs.weight = {p.weight.data(), {12}}; });
+  expect_refused("weight: not given", [](Problem& p) { p.inputs.weight.data = nullptr; });
   expect_refused("weight: given shape [4,3]", [](Problem& p) { p.inputs.weight = {p.weight.data(), {4, 3}}; });
   expect_refused("width of 9", [](Problem& p) { p.inputs.weight = {p.weight.data(), {3, 9}}; });
   expect_refused("bias: given shape [2]", [](Problem& p) { p.inputs.bias = {p.weight.data(), {2}}; });

@@ -22,9 +22,9 @@ struct ShortConvInputs {
   bool silu = false;
 };
 
-struct ShortConvOutputs {
-  Tensor y;      // [B,T,C]
-  Tensor final;  // [N,W-1,C], the last inputs; absent: not wanted
+struct ShortConvOutputs {  // absent: not wanted
+  Tensor y;                // [B,T,C]
+  Tensor final;            // [N,W-1,C], the last inputs
 };
 
 struct ShortConvOutputGradients {
@@ -38,8 +38,8 @@ struct ShortConvInputGradients {
 // Throws Error naming the argument when sizes do not fit. threads: 0 is the default of the machine.
 void short_conv_forward(const ShortConvInputs& inputs, const ShortConvOutputs& outputs, int threads = 0);
 
-// Gradients of sum(y*dy) + sum(final*dfinal). An absent upstream gradient is zero, an absent gradient is not computed;
-// that of x is always wanted. Gradients are overwritten.
+// Gradients of sum(y*dy) + sum(final*dfinal). An absent upstream gradient is zero, an absent gradient is not written.
+// Gradients are overwritten.
 void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputGradients& upstream,
                          const ShortConvInputGradients& gradients, int threads = 0);
 

@@ -56,8 +56,8 @@ class Model:
     wait for each other.
     """
 
-    def __init__(self, path: str | os.PathLike, weights: str = "f32", threads: int | None = None):
-        self._core = _core.Model.load(os.fspath(path), weights, _threads(threads))
+    def __init__(self, path: str | bytes | os.PathLike, weights: str = "f32", threads: int | None = None):
+        self._core = _core.Model.load(os.fsencode(path), weights, _threads(threads))
 
     @classmethod
     def from_preset(cls, name: str, seed: int = 0, weights: str = "f32", threads: int | None = None) -> Model:
@@ -198,9 +198,9 @@ class Model:
         """What the model remembers of some sequences: nothing yet."""
         return Session._wrap(self, self._core.start(sequences))
 
-    def load_session(self, path: str | os.PathLike) -> Session:
+    def load_session(self, path: str | bytes | os.PathLike) -> Session:
         """A session as Session.save wrote it, bit for bit; the state of another model is refused."""
-        return Session._wrap(self, self._core.load_session(os.fspath(path)))
+        return Session._wrap(self, self._core.load_session(os.fsencode(path)))
 
     def train_step(
         self,
@@ -233,16 +233,16 @@ class Model:
         """How many train_steps changed the model."""
         return self._core.train_steps
 
-    def save_optimizer(self, path: str | os.PathLike) -> None:
+    def save_optimizer(self, path: str | bytes | os.PathLike) -> None:
         """The moments of train_step to a file; with save(), training goes on from there."""
-        self._core.save_optimizer(os.fspath(path))
+        self._core.save_optimizer(os.fsencode(path))
 
-    def load_optimizer(self, path: str | os.PathLike) -> None:
-        self._core.load_optimizer(os.fspath(path))
+    def load_optimizer(self, path: str | bytes | os.PathLike) -> None:
+        self._core.load_optimizer(os.fsencode(path))
 
-    def save(self, path: str | os.PathLike, dtype: str = "f32", max_shard_bytes: int = 50_000_000_000) -> None:
+    def save(self, path: str | bytes | os.PathLike, dtype: str = "f32", max_shard_bytes: int = 50_000_000_000) -> None:
         """Write a checkpoint that upstream's classes load; dtype is "f32", "bf16" or "f16"."""
-        self._core.save(os.fspath(path), dtype, max_shard_bytes)
+        self._core.save(os.fsencode(path), dtype, max_shard_bytes)
 
 
 # ---- from Python's types to those of _core

@@ -95,8 +95,8 @@ class Session:
         chosen = range(self.sequences) if sequences is None else sequences
         return Session._wrap(self._model, self._core.copy([int(i) for i in chosen]))
 
-    def save(self, path: str | os.PathLike) -> None:
-        self._core.save(os.fspath(path))
+    def save(self, path: str | bytes | os.PathLike) -> None:
+        self._core.save(os.fsencode(path))
 
     def reset(self) -> None:
         """Forgets everything."""

@@ -14,8 +14,8 @@ __all__ = ["Tokenizer"]
 class Tokenizer:
     """tokenizer.json or tokenizer.model of a file or directory; Tokenizer.bytes() for plain bytes."""
 
-    def __init__(self, path: str | os.PathLike):
-        self._core = _core.load_tokenizer(os.fspath(path))
+    def __init__(self, path: str | bytes | os.PathLike):
+        self._core = _core.load_tokenizer(os.fsencode(path))
 
     @classmethod
     def bytes(cls) -> Tokenizer:
@@ -24,7 +24,14 @@ class Tokenizer:
         return tokenizer
 
     def encode(self, text: str | bytes, add_special: bool = False) -> list[int]:
-        return self._core.encode(text, add_special)
+        """The ids of a text. One with halves of surrogate pairs is refused: tokenizers know characters only."""
+        try:
+            return self._core.encode(text, add_special)
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"text: character {error.start} is half of a surrogate pair, which is no character; expected text as "
+                'text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") makes it, or bytes'
+            ) from None
 
     def decode(self, ids: Sequence[int], skip_special: bool = True, errors: str = "replace") -> str:
         """The text; bytes that are not UTF-8 are handled as str's decode does with `errors`."""

@@ -187,7 +187,7 @@ void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets,
   assert(!offsets.empty() && offsets.front() == 0);
   const auto& kernels = simd::kernels().layers;
   const History history{conv, x, initial};
-  for_row_blocks(offsets.back(), conv.channels, threads, [&](int64_t begin, int64_t end) {
+  for_row_blocks(y.data ? offsets.back() : 0, conv.channels, threads, [&](int64_t begin, int64_t end) {
     for_segments(offsets, begin, end, [&](const Segment& segment) {
       for (int64_t t = segment.begin; t < segment.end; t += kConvTokens) {
         const int64_t tokens = std::min(kConvTokens, segment.end - t);

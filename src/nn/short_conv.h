@@ -18,7 +18,8 @@ struct ShortConv {
 };
 
 // offsets [N+1]: sequence n is tokens [offsets[n], offsets[n+1]); the first is 0, the last is T.
-// initial [N, W-1, C]: null is zeros. final [N, W-1, C]: null if not wanted, may be initial.
+// initial [N, W-1, C]: null is zeros. final [N, W-1, C]: null if not wanted, may be initial. y without data is not
+// wanted either.
 void short_conv_forward(const ShortConv& conv, std::span<const int64_t> offsets, ConstView x, const float* initial,
                         View y, float* final, int threads);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "deltanet/error.h"
@@ -57,6 +58,10 @@ Problem make_problem(const ShortConvInputs& inputs) {
     throw Error("[short_conv] x, weight: given ranks " + std::to_string(inputs.x.rank) + ", " +
                 std::to_string(inputs.weight.rank) + "; expected [B,T,C] and [C,W]");
   }
+  for (const auto& [name, tensor] : {std::pair("x", inputs.x), std::pair("weight", inputs.weight)}) {
+    if (!tensor && tensor.size() > 0)
+      throw Error(std::string("[short_conv] ") + name + ": not given; expected an array");
+  }
   const int64_t C = inputs.x.shape[2], W = inputs.weight.shape[1];
   if (W < 1 || W > simd::kConvMaxWidth) {
     throw Error("[short_conv] weight: given a width of " + std::to_string(W) + "; expected 1 to " +
@@ -97,13 +102,15 @@ void short_conv_backward(const ShortConvInputs& inputs, const ShortConvOutputGra
   check_shape("dweight", gradients.weight, {C, problem.conv.width});
   check_shape("dbias", gradients.bias, {C});
   check_shape("dinitial", gradients.initial, problem.state_shape);
-  const std::vector<float> zeros(upstream.y ? 0 : static_cast<std::size_t>(problem.tokens * C));
+  const auto values = static_cast<std::size_t>(problem.tokens * C);
+  const std::vector<float> zeros(upstream.y ? 0 : values);
+  std::vector<float> unwanted(gradients.x ? 0 : values);  // dx, from which that of the initial state follows
   for (const Tensor& sum : {gradients.weight, gradients.bias}) {
     if (sum) std::fill_n(sum.data, sum.size(), 0.0f);
   }
   nn::short_conv_backward(problem.conv, problem.offsets, {inputs.x.data, C}, inputs.initial.data,
                           {upstream.y ? upstream.y.data : zeros.data(), C}, upstream.final.data,
-                          {.dx = {gradients.x.data, C},
+                          {.dx = {gradients.x ? gradients.x.data : unwanted.data(), C},
                            .dweight = gradients.weight.data,
                            .dbias = gradients.bias.data,
                            .dinitial = gradients.initial.data},

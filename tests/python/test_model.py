@@ -1,5 +1,7 @@
 """deltanet.Model: the golden checkpoints from Python, and what it refuses."""
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -160,3 +162,39 @@ def test_tokenizer():
     ids = tokenizer.encode("Grüße, мир!")
     assert tokenizer.decode(ids) == "Grüße, мир!" and max(ids) < tokenizer.vocab_size
     assert deltanet.Tokenizer.bytes().encode(b"\xff\x00a") == [255, 0, 97]
+
+
+# Hugging Face's tokenizers refuse such text, too.
+def test_halves_of_surrogate_pairs_are_refused():
+    for tokenizer in (deltanet.Tokenizer.bytes(), deltanet.Tokenizer(GOLDEN.parent / "tokenizers" / "gpt2.json")):
+        with pytest.raises(ValueError, match="character 2 is half of a surrogate pair.*or bytes"):
+            tokenizer.encode("ab\udc80")
+        assert tokenizer.encode("ab\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")) == tokenizer.encode("ab😀")
+        with pytest.raises(TypeError, match="expected str or bytes"):
+            tokenizer.encode(5)
+
+
+@pytest.mark.parametrize("name_of", [os.fsencode, os.fsdecode, lambda name: Path(os.fsdecode(name))])
+def test_names_of_files_need_not_be_utf8(model, tmp_path, name_of):
+    folder = os.fsencode(tmp_path) + b"/\xff\xfe "
+    model.save(name_of(folder))
+    shutil.copy(GOLDEN.parent / "tokenizers" / "gpt2.json", os.path.join(folder, b"tokenizer.json"))
+    loaded = deltanet.Model(name_of(folder))
+    assert np.array_equal(loaded.logits([1, 2, 3]), model.logits([1, 2, 3]))
+    assert deltanet.Tokenizer(name_of(folder)).encode("a") == [65]
+    session = loaded.session()
+    session.read([1, 2, 3])
+    session.save(name_of(folder + b"/state"))
+    assert loaded.load_session(name_of(folder + b"/state")).sequences == 1
+    loaded.train_step([1, 2, 3])
+    loaded.save_optimizer(name_of(folder + b"/moments"))
+    loaded.load_optimizer(name_of(folder + b"/moments"))
+    with pytest.raises(deltanet.Error) as error:
+        deltanet.Model(name_of(folder + b"/missing"))
+    assert os.fsdecode(folder) in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [deltanet.Model, deltanet.Tokenizer])
+def test_names_of_files_end_where_they_end(kind):
+    with pytest.raises(ValueError, match="zero byte"):
+        kind(os.fsencode(GOLDEN / "pgdn") + b"\0")

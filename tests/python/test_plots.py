@@ -1,6 +1,7 @@
 """What `python -m deltanet.plots` promises: a picture of a good file, a clear error for any other."""
 
 import json
+import math
 
 import pytest
 
@@ -255,6 +256,35 @@ def test_runs_are_drawn_together(tmp_path, capsys):
     (tmp_path / "gdn" / "metrics.jsonl").write_text("[1]\n")
     assert main(["run", str(tmp_path / "gdn")]) == 1
     assert "line 1" in capsys.readouterr().err
+
+
+def test_runs_of_folders_with_the_same_name_are_all_drawn(tmp_path, monkeypatch):
+    folders = ["8/gdn", "16/gdn", "16/pgdn", "../2/16/gdn"]
+    monkeypatch.chdir(tmp_path)
+    for index, folder in enumerate(folders):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "metrics.jsonl").write_text(f'{{"step": 1, "loss": {index}}}\n')
+    drawn = {}
+    monkeypatch.setattr("deltanet.plots.__main__.plot_runs", lambda runs, output: drawn.update(runs))
+    assert main(["run", *folders, "8/gdn"]) == 0
+    assert {name: steps[0]["loss"] for name, steps in drawn.items()} == {
+        "8/gdn": 0, f"{tmp_path.name}/16/gdn": 1, "pgdn": 2, "2/16/gdn": 3,
+    }  # fmt: skip
+    drawn.clear()
+    monkeypatch.chdir(tmp_path / "8" / "gdn")
+    assert main(["run", "."]) == 0
+    assert list(drawn) == ["gdn"]
+
+
+def test_a_step_that_was_skipped_is_a_gap(tmp_path):
+    path = tmp_path / "gdn"
+    path.mkdir()
+    lines = ['{"step": 1, "loss": 5.5, "grad_norm": 1.5}', '{"step": 2, "loss": null, "grad_norm": null}']
+    (path / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 3, "loss": 5.0}', ""]))
+    steps = plots.load_run(path)
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert steps[0]["loss"] == 5.5 and math.isnan(steps[1]["loss"]) and steps[2]["loss"] == 5.0
+    assert main(["run", str(path)]) == 0
 
 
 def regression_line(solver, axes="aligned", **changes):

@@ -5,7 +5,7 @@ from .kernels import load_kernels, plot_kernels
 from .mqar import load_mqar, plot_mqar
 from .recall import plot_recall
 from .regression import load_regression, plot_regression
-from .runs import load_run, plot_runs
+from .runs import load_run, names_of_runs, plot_runs
 from .style import PlotError
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "load_mqar",
     "load_regression",
     "load_run",
+    "names_of_runs",
     "plot_eval",
     "plot_kernels",
     "plot_mqar",

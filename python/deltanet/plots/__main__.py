@@ -31,6 +31,7 @@ from . import (
     load_mqar,
     load_regression,
     load_run,
+    names_of_runs,
     plot_eval,
     plot_kernels,
     plot_mqar,
@@ -78,7 +79,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.command == "run":
             output = args.output or str(Path(args.directories[0]) / "losses.png")
-            plot_runs({Path(name).name or name: load_run(name) for name in args.directories}, output)
+            names = names_of_runs(args.directories)
+            plot_runs({name: load_run(directory) for name, directory in zip(names, args.directories)}, output)
         elif args.command == "eval":
             output = args.output or str(Path(args.files[0]).with_suffix(".png"))
             plot_eval(load_eval(*args.files), output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 from .style import PlotError, plain, pyplot, read_lines, save
@@ -18,10 +19,24 @@ def load_run(directory: str | Path) -> list[dict]:
 
 
 def _step(entry):
+    # JSON has no number for what is not finite, such as the loss of a step that was skipped.
+    entry = {name: math.nan if value is None else value for name, value in entry.items()}
     step = {name: float(value) for name, value in entry.items() if isinstance(value, (int, float))}
     if not {"step", "loss"} <= step.keys():
         raise KeyError("step and loss")
     return step
+
+
+def names_of_runs(directories: list[str]) -> list[str]:
+    """What tells the folders apart: as many of their last names as that takes."""
+    paths = [Path(os.path.abspath(directory)).parts for directory in directories]
+
+    def name_of(own):
+        others = [other for other in paths if other != own]
+        count = next(n for n in range(1, len(own) + 1) if all(other[-n:] != own[-n:] for other in others))
+        return str(Path(*own[-count:]))
+
+    return [name_of(path) for path in paths]
 
 
 def plot_runs(runs: dict[str, list[dict]], output: str | Path) -> None:
