@@ -94,12 +94,19 @@ TEST_F(AttentionTest, LargeScoresStayFinite) {
 }
 
 TEST_F(AttentionTest, ANanShowsInTheRowsThatSeeItOnly) {
-  AttentionSample s({{200}, 1, 1, 16, 64}, 6);
-  s.at(100, 0) = kNan;  // one query
-  const AttentionResult forward = run(s, s.call());
-  for (int64_t row = 0; row < s.rows(); ++row) {
-    EXPECT_EQ(std::isnan(forward.o[static_cast<std::size_t>(row * 16)]), row == 100) << row;
+  for (const std::string& target : simd_targets()) {
+    set_simd_target(target);
+    AttentionSample query({{200}, 1, 1, 16, 64}, 6), key = query;
+    query.at(100, 0) = kNan;
+    key.at(100, key.o_columns()) = kNan;
+    const AttentionResult of_query = run(query, query.call()), of_key = run(key, key.call());
+    for (int64_t row = 0; row < query.rows(); ++row) {
+      const auto first = static_cast<std::size_t>(row * 16);
+      EXPECT_EQ(std::isnan(of_query.o[first]), row == 100) << row << " on " << target;
+      EXPECT_EQ(std::isnan(of_key.o[first]), row >= 100 && row < 164) << row << " on " << target;
+    }
   }
+  set_simd_target("");
 }
 
 TEST_F(AttentionTest, GradientsEqualFiniteDifferences) {
