@@ -201,6 +201,12 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Call& c) {
                   c.pack({0, 5});
                 }},
+        Mistake{"cu_seqlens_falling_by_one",
+                "cu_seqlens",
+                {"entry 2 is 2 after 3"},
+                [](Call& c) {
+                  c.pack({0, 3, 2, 6});
+                }},
         Mistake{"cu_seqlens_falling",
                 "cu_seqlens",
                 {"2 after 4", "never fall"},

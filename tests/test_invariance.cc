@@ -276,6 +276,26 @@ RC_GTEST_PROP(Outputs, AreTheSameBitsWhenAskedForAlone, ()) {
   }
 }
 
+// Heads that no number of tasks divides: the last task has fewer than the others.
+TEST(Threads, SharingAnOddNumberOfHeadsGivesTheSameBits) {
+  for (const char* name : {"gdn", "pkda", "rls", "dplr"}) {
+    const Spec& spec = find_row(name).spec;
+    for (const int64_t H : {5, 7}) {
+      const Shape shape{1, 40, H, 2 * H, 6, 5, 1};
+      const Arrays inputs = random_inputs(spec, shape, 1), upstream = random_upstream(spec, shape, 2);
+      const Arrays gradients = backward_arrays(spec, inputs, upstream, {.threads = 1});
+      for (const int threads : {2, 3, 4}) {
+        SCOPED_TRACE(std::string(name) + ", " + std::to_string(H) + " heads on " + std::to_string(threads));
+        for (const Mode mode : kModes) {
+          EXPECT_TRUE(same_bits(forward_arrays(spec, inputs, options_of(mode, threads)),
+                                forward_arrays(spec, inputs, options_of(mode))));
+        }
+        EXPECT_TRUE(same_bits(backward_arrays(spec, inputs, upstream, {.threads = threads}), gradients));
+      }
+    }
+  }
+}
+
 // One head wider than a column block: the threads share its columns, forward and backward.
 TEST(Threads, SharingOneWideHeadGivesTheSameBits) {
   for (const char* name : {"gdn", "pgdn", "kda", "mamba2", "dplr", "mesa"}) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <set>
 #include <utility>
 
 #include "deltanet/model.h"
@@ -97,6 +99,75 @@ TEST_P(GoldenModel, PrefillThenDecodeEqualsOnePass) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel, testing::ValuesIn(model_fixture_paths()),
                          [](const auto& test) { return model_fixture_name(test.param); });
+
+// What new weights are, by their names: the distributions that docs/models.md and upstream's code give.
+TEST(InitialValues, AreThoseOfTheDocuments) {
+  const auto softplus = [](double x) { return std::log1p(std::exp(x)); };
+  struct Spread {
+    double lowest = 1e300, highest = -1e300, mean = 0, deviation = 0;
+  };
+  const auto spread_of = [](const std::vector<float>& values, const std::function<double(double)>& f) {
+    Spread spread;
+    double squares = 0;
+    for (const float value : values) {
+      const double x = f(value);
+      spread.lowest = std::min(spread.lowest, x);
+      spread.highest = std::max(spread.highest, x);
+      spread.mean += x / static_cast<double>(values.size());
+      squares += x * x / static_cast<double>(values.size());
+    }
+    spread.deviation = std::sqrt(std::max(0.0, squares - spread.mean * spread.mean));
+    return spread;
+  };
+  const auto is = [](const std::string& name, const char* part) { return name.find(part) != std::string::npos; };
+  std::set<std::string> seen;
+  for (const char* row : {"pgdn", "pkda", "mesa", "rls", "comba"}) {
+    const std::string config = R"({"model_type": "dgps", "row": ")" + std::string(row) +
+                               R"(", "hidden_size": 64, "num_heads": 512, "head_dim": 2, "expand_v": 1.0,
+        "num_hidden_layers": 1, "vocab_size": 500, "intermediate_size": 48, "initializer_range": 0.05})";
+    const Model model = Model::from_config(config, 1);
+    for (const ParameterInfo& info : model.parameters()) {
+      SCOPED_TRACE(std::string(row) + " " + info.name);
+      const std::vector<float> values = model.parameter(info.name);
+      const double error = 5 / std::sqrt(static_cast<double>(values.size()));  // of a mean, in deviations
+      const auto expect_uniform = [&](double low, double high, const std::function<double(double)>& f) {
+        const Spread spread = spread_of(values, f);
+        const double width = high - low;
+        EXPECT_TRUE(spread.lowest >= low - 1e-4 * width && spread.highest <= high + 1e-4 * width);
+        EXPECT_NEAR(spread.mean, (low + high) / 2, error * width / std::sqrt(12));
+        EXPECT_NEAR(spread.deviation, width / std::sqrt(12), error * width / std::sqrt(12));
+      };
+      const auto expect_all = [&](double want, const std::function<double(double)>& f) {
+        const Spread spread = spread_of(values, f);
+        EXPECT_NEAR(spread.lowest, want, 1e-6);
+        EXPECT_NEAR(spread.highest, want, 1e-6);
+      };
+      const auto self = [](double x) { return x; };
+      if (is(info.name, "A_log")) {
+        const bool of_diagonal_decay = std::string(row) == "pkda";
+        expect_uniform(of_diagonal_decay ? 1 : 0, 16, [](double x) { return std::exp(x); });
+        seen.insert("A_log");
+      } else if (is(info.name, "dt_bias")) {
+        expect_uniform(std::log(1e-3), std::log(0.1), [&](double x) { return std::log(softplus(x)); });
+        seen.insert("dt_bias");
+      } else if (is(info.name, "lambda")) {
+        expect_all(1, [&](double x) { return 0.25 + softplus(x); });
+        seen.insert("lambda");
+      } else if (is(info.name, "log_atk_scale")) {
+        expect_all(-0.2, self);
+        seen.insert("log_atk_scale");
+      } else if (is(info.name, "norm.weight")) {
+        expect_all(1, self);
+      } else if (info.shape.size() > 1) {
+        const Spread spread = spread_of(values, self);
+        EXPECT_NEAR(spread.mean, 0, error * 0.05);
+        EXPECT_NEAR(spread.deviation, 0.05, error * 0.05);
+        EXPECT_GT(spread.highest, 2 * 0.05);  // not uniform
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 4u);
+}
 
 // Matrices of more values than one thread takes at a time, whose rows differ in size: each keeps its scale, whichever
 // way the values come.

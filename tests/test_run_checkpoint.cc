@@ -380,6 +380,21 @@ TEST(TrainRun, OtherDataAreRefusedButTheirPathMayChange) {
   EXPECT_EQ(runs.go(true).step, 4);
 }
 
+// Data are told apart wherever they differ: all else is the same, length included.
+TEST(TrainRun, DataThatDifferInTheirSecondHalfAreRefused) {
+  Runs runs;
+  runs.stop_ = true;
+  EXPECT_TRUE(runs.go().interrupted);
+  runs.stop_ = false;
+  std::string text = contents(runs.folder_ / "text.txt");
+  for (std::size_t i = text.size() / 2; i < text.size(); ++i)
+    text[i] = static_cast<char>(text[i] == '0' ? 'o' : text[i]);
+  put(runs.folder_ / "half.txt", text);
+  runs.config_.data = (runs.folder_ / "half.txt").string();
+  const std::string error = error_of([&] { runs.go(true); });
+  EXPECT_NE(error.find("data was "), std::string::npos) << error;
+}
+
 TEST(TrainRun, AFolderThatHoldsARunIsRefused) {
   Runs runs;
   runs.go();

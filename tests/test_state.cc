@@ -266,6 +266,14 @@ TEST_F(StateFiles, OfAnotherModelAreRefused) {
   values[0] += 1.0f;
   changed.set_parameter("model.embeddings.weight", values);
   EXPECT_THROW(changed.load_session(path("state")), Error);
+  // Nor do vectors go by unnoticed, the last one included.
+  for (const char* name : {"model.layers.0.attn_norm.weight", "model.norm.weight"}) {
+    Model other = Model::from_config(config, 1);
+    values = other.parameter(name);
+    values.back() *= 1.001f;
+    other.set_parameter(name, values);
+    EXPECT_THROW(other.load_session(path("state")), Error) << name;
+  }
 }
 
 TEST_F(StateFiles, FitWeightsOfAnotherTypeOfTheSameCheckpoint) {
@@ -364,6 +372,26 @@ TEST(Sessions, PenaltiesCountTheTokenThatWaits) {
     }
   }
   EXPECT_GT(compared, 0);
+}
+
+// Sequences of one batch are drawn apart, each as it would be by itself with the seed that is its place further.
+TEST(Sessions, EverySequenceHasDrawsOfItsOwn) {
+  Model model = Model::from_config(row_config_of("gdn"), 1, {.threads = 1});
+  const auto drawn = [&](const std::vector<Ids>& prompts, uint64_t seed) {
+    Session session = model.start(static_cast<int64_t>(prompts.size()));
+    std::vector<Ids> said(prompts.size());
+    session.generate(prompts, {.max_tokens = 20, .sampling = {.temperature = 1.0, .seed = seed}},
+                     [&](int64_t n, int32_t id) {
+                       said[static_cast<std::size_t>(n)].push_back(id);
+                       return true;
+                     });
+    return said;
+  };
+  const Ids prompt = ids_of(5, 1);
+  const std::vector<Ids> batch = drawn({prompt, prompt, prompt}, 11);
+  EXPECT_NE(batch[0], batch[1]);
+  EXPECT_NE(batch[1], batch[2]);
+  for (uint64_t n = 0; n < 3; ++n) EXPECT_EQ(drawn({prompt}, 11 + n).front(), batch[n]) << n;
 }
 
 TEST(Sessions, RefuseWhatTheyCannotDo) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <regex>
+#include <utility>
+#include <vector>
 
 #include "temporary_directory.h"
 #include "train/trainer.h"
@@ -95,6 +97,39 @@ TEST(Trainer, StepsThatAreNotFiniteAreSkippedAndThenStopTheRun) {
   for (const char* part : {"3 steps in a row", "layers.1", "learning rate", "last good loss"}) {
     EXPECT_NE(error.find(part), std::string::npos) << error;
   }
+}
+
+// Remembers which samples were asked for.
+class Recorded final : public BatchSource {
+ public:
+  explicit Recorded(int64_t sequence_length) : all_(sequence_length, 1000) {}
+  void fill(int64_t first, int64_t count, Batch& out) const override {
+    for (int64_t i = first; i < first + count; ++i) asked_.push_back(i);
+    all_.fill(first, count, out);
+  }
+  int64_t samples_per_epoch() const override { return all_.samples_per_epoch(); }
+  std::vector<int64_t> take() { return std::exchange(asked_, {}); }
+
+ private:
+  PatternSource all_;
+  mutable std::vector<int64_t> asked_;
+};
+
+// Every step has samples of its own: those of steps that were skipped do not come again.
+TEST(Trainer, StepsReadTheSamplesOfTheirNumber) {
+  using Samples = std::vector<int64_t>;
+  TrainConfig config = tiny_config();
+  config.micro_batch = 3;
+  TrainedRun run(config);
+  Recorded data(config.sequence_length);
+  run.trainer.step(data);
+  EXPECT_EQ(data.take(), (Samples{0, 1, 2, 3}));
+  run.trainer.step(data);
+  EXPECT_EQ(data.take(), (Samples{4, 5, 6, 7}));
+  run.trainer.restore({.step = 7, .optimizer_steps = 5, .bad_steps = 2});
+  run.trainer.step(data);
+  EXPECT_EQ(data.take(), (Samples{28, 29, 30, 31}));
+  EXPECT_EQ(run.trainer.state().optimizer_steps, 6);
 }
 
 TEST(Trainer, PlansThatDoNotFitAreRefused) {

@@ -118,7 +118,12 @@ def test_positions_that_go_on_change_nothing(model, ids):
     batch, mask = padded(random_ids(model, 2, 20), [20, 7], "left")
     positions = (mask.cumsum(1) - 1).masked_fill(mask == 0, 1)  # as generate makes them
     expected = model(batch, attention_mask=mask).logits
-    assert torch.equal(model(batch, attention_mask=mask, position_ids=positions).logits, expected)
+    output = model(batch, attention_mask=mask, position_ids=positions, use_cache=True)
+    assert torch.equal(output.logits, expected)
+    token = batch[:, -1:]  # the cache holds one sequence for each row
+    mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+    more = model(token, attention_mask=mask, past_key_values=output.past_key_values, use_cache=True).logits
+    assert error(more, model(torch.cat([batch, token], dim=1), attention_mask=mask).logits[:, -1:]) <= 1e-5
 
 
 @torch.no_grad()
