@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -211,21 +212,54 @@ TEST_P(KernelTargets, Transpositions) {
   }
 }
 
-// Of log decays: all of [-104, 0], beyond which a float is 0.
+// From 88 down to where a float is 0; what would be subnormal is 0.
 TEST_P(KernelTargets, Exponentials) {
   constexpr int64_t kCount = 1 << 16;
+  constexpr double kTwoUnits = 0x1p-22;
+  constexpr float kZeroBelow = -87.3f;
   Rows x(1, kCount, 0.0f), y(1, kCount, kNan);
-  for (int64_t i = 0; i < kCount; ++i) x.at(0, i) = -104.0f * static_cast<float>(i) / kCount;
+  for (int64_t i = 0; i < kCount; ++i) x.at(0, i) = 88.0f - 192.0f * static_cast<float>(i) / kCount;
   kernels().exp_rows(kCount, x.data(), y.data());
-  EXPECT_EQ(y.at(0, 0), 1.0f);
   for (int64_t i = 0; i < kCount; ++i) {
     const double want = std::exp(static_cast<double>(x.at(0, i)));
-    constexpr double kTwoUnits = 0x1p-22, kSmallestNormal = 0x1p-126;
-    ASSERT_NEAR(y.at(0, i), want, want < kSmallestNormal ? kSmallestNormal : kTwoUnits * want) << x.at(0, i);
+    ASSERT_NEAR(y.at(0, i), x.at(0, i) < kZeroBelow ? 0 : want, kTwoUnits * want) << x.at(0, i);
   }
-  Rows far(1, 16, -std::numeric_limits<float>::infinity());
-  kernels().exp_rows(16, far.data(), far.data());
-  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(far.at(0, i), 0.0f);
+  const float special[] = {0.0f,   -0.0f, -std::numeric_limits<float>::infinity(),
+                           -1e30f, 89.0f, std::numeric_limits<float>::infinity(),
+                           kNan};
+  const float expected[] = {
+      1, 1, 0, 0, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity(), kNan};
+  for (std::size_t i = 0; i < std::size(special); ++i) {
+    Rows one(1, 16, special[i]);
+    kernels().exp_rows(16, one.data(), one.data());
+    for (int64_t j = 0; j < 16; ++j) {
+      EXPECT_TRUE(std::isnan(expected[i]) ? std::isnan(one.at(0, j)) : one.at(0, j) == expected[i]) << special[i];
+    }
+  }
+}
+
+// The decay over all rows keeps its digits however slow it is.
+TEST_P(KernelTargets, Decays) {
+  for (const int64_t rows : {1, 7, 16}) {
+    for (const float strength : {1e-8f, 1e-4f, 0.05f, 1.0f, 30.0f}) {
+      const Rows logs(
+          rows, 48, [&] { return -strength * uniform(0, 1); }, 0);
+      Rows decays = logs, total(1, 48, kNan);
+      kernels().decay_rows(rows, 48, decays.data(), total.data());
+      EXPECT_TRUE(total.gaps_are_untouched());
+      for (int64_t j = 0; j < 48; ++j) {
+        double sum = 0;
+        for (int64_t i = 0; i < rows; ++i) {
+          sum += logs.at(i, j);
+          const double want = std::exp(logs.at(i, j));
+          ASSERT_NEAR(decays.at(i, j), want, 0x1p-22 * want);
+        }
+        // A gentle one comes from the sum, a strong one from the product of all rows.
+        const double want = std::exp(sum);
+        ASSERT_NEAR(total.at(0, j), want, (sum > -1 ? 2.0 : static_cast<double>(rows)) * 0x1p-22 * want + 0x1p-126);
+      }
+    }
+  }
 }
 
 TEST_P(KernelTargets, RowsAndColumns) {
@@ -325,6 +359,12 @@ TEST_P(KernelTargets, Preconditioners) {
               in(kTokens, n, draw(), 0);
           const Rows alpha(
               alpha_is_row ? kTokens : 1, alpha_is_row ? n : kTokens, [&] { return uniform(0.01f, 1); }, 0);
+          Rows total(1, n, 1.0f);  // the decay over all tokens
+          for (int64_t j = 0; j < (alpha_is_row ? n : 1); ++j) {
+            for (int64_t t = 0; t < kTokens; ++t) {
+              total.at(0, j) *= static_cast<float>(alpha_is_row ? alpha.at(t, j) : alpha.at(0, t));
+            }
+          }
           const Rows beta(1, kTokens, [&] { return uniform(0, 1); }), ridge(1, n, [&] { return uniform(0.1f, 1); });
           const Rows before(1, n, [&] { return spread() * spread(); });
           for (const bool keeps : {false, true}) {
@@ -337,6 +377,7 @@ TEST_P(KernelTargets, Preconditioners) {
             scan.x = in.data();
             scan.alpha = alpha.data();
             scan.alpha_is_row = alpha_is_row;
+            scan.total = total.data();
             scan.beta = beta.data();
             scan.eps = kEps;
             scan.center = -1.3f;
