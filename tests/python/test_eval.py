@@ -121,6 +121,17 @@ def test_generate_until(model, lm):
                        decode(said_greedily(model, list(b"Hello"), 6))]  # fmt: skip
 
 
+@pytest.mark.parametrize("place", [0, 2])
+def test_generation_ends_with_the_end_of_a_text(model, place):
+    said = said_greedily(model, list(b"Hello"), 8)
+    assert said[place] not in said[:place]
+    ends = deltanet.Model.from_config(CONFIG | {"eos_token_id": said[place]}, seed=3)
+    (text,) = DeltanetLM(ends, prefix_token_id=PREFIX).generate_until(
+        requests("generate_until", ("Hello", {"max_gen_toks": 8})), disable_tqdm=True
+    )
+    assert text == deltanet.Tokenizer.bytes().decode(said[:place])
+
+
 def test_generation_reads_what_max_length_leaves(model, lm):
     context = "A context that is longer than what the model may read before it answers."
     decode = deltanet.Tokenizer.bytes().decode

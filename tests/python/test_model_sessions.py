@@ -197,6 +197,26 @@ def test_train_step_reports_the_gradients(model):
     assert model.loss(ids) == pytest.approx(loss)  # a rate of 0 changes nothing
 
 
+def test_options_of_train_step_reach_the_engine():
+    ids = [1, 5, 9, 2, 4, 4, 7]
+
+    def after_steps(**options):
+        model = deltanet.Model(GOLDEN / "pgdn")
+        for _ in range(2):
+            model.train_step(ids, **options)
+        return np.concatenate([model.parameter(name).ravel() for name in model.parameter_names])
+
+    papers = dict(lr=4e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01, clip=1.0)
+    plain = after_steps()
+    assert np.array_equal(plain, after_steps(**papers))
+    for change in (
+        dict(lr=5e-4), dict(betas=(0.8, 0.95)), dict(betas=(0.9, 0.99)), dict(eps=1e-3), dict(weight_decay=0.1),
+        dict(clip=1e-3, eps=1e-3),
+    ):  # fmt: skip
+        assert not np.array_equal(plain, after_steps(**change)), change
+    assert np.array_equal(after_steps(eps=1e-3, recompute=True), after_steps(eps=1e-3))
+
+
 def test_bf16_weights_train(tmp_path):
     model = deltanet.Model(GOLDEN / "pgdn", weights="bf16")
     ids = np.random.default_rng(0).integers(0, model.vocab_size, (2, 24))

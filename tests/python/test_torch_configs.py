@@ -93,6 +93,31 @@ def test_configs_refuse_what_is_not_there(options, message, tmp_path):
             models.KDAConfig.from_pretrained(tmp_path, **options)
 
 
+WIDE_HEADS = dict(expand_v=2.0, use_gate=True, head_dim=256, num_heads=6, num_v_heads=None, num_hidden_layers=21)
+NARROW_HEADS = dict(expand_v=1.0, head_dim=128, num_heads=16, num_v_heads=None, num_hidden_layers=24)
+PRECONDITIONER = dict(squash_x=1.5, squash_eps=1e-6, log_atk_scale_init=-0.2)
+DEFAULTS = {
+    "delta_net": dict(expand_k=1.0, expand_v=1.0, use_gate=False, num_heads=16, num_hidden_layers=24),
+    "gated_deltanet": WIDE_HEADS,
+    "kda": NARROW_HEADS,
+    "precond_deltanet": {**WIDE_HEADS, **PRECONDITIONER, "a_log_init_lower": 0},
+    "precond_gated_deltanet": {**WIDE_HEADS, **PRECONDITIONER, "a_log_init_lower": 0},
+    "precond_kda": {**NARROW_HEADS, **PRECONDITIONER, "a_log_init_lower": 1},
+}
+
+
+@pytest.mark.parametrize("kind, fields", DEFAULTS.items(), ids=DEFAULTS)
+def test_sizes_that_nobody_gives_are_upstreams(kind, fields):
+    """A config.json that leaves a field out means upstream's default."""
+    config = CONFIGS[kind]()
+    common = dict(
+        hidden_size=2048, vocab_size=32000, conv_size=4, use_short_conv=True, allow_neg_eigval=False, hidden_ratio=4,
+        intermediate_size=None, norm_eps=1e-6, max_position_embeddings=2048, initializer_range=0.02, attn=None,
+        bos_token_id=1, eos_token_id=2, pad_token_id=None, tie_word_embeddings=False, attn_mode="chunk",
+    )  # fmt: skip
+    assert {name: getattr(config, name) for name in {**common, **fields}} == {**common, **fields}
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_defaults_that_every_config_has(config):
     config = config()

@@ -192,6 +192,12 @@ def test_results_are_what_is_asked_for(checkpoint):
     base = model.model(ids, use_cache=False)
     assert torch.equal(base.last_hidden_state, whole.hidden_states[-1])
     assert base.past_key_values is None and base.hidden_states is None
+    model.train()  # nobody goes on from a step of training
+    try:
+        assert model(ids).past_key_values is None and model(ids, use_cache=True).past_key_values is not None
+    finally:
+        model.eval()
+    assert model(ids).past_key_values.get_seq_length() == ids.shape[1]
     for keep in (0, None, 3, torch.tensor([1, 4])):
         kept = keep if torch.is_tensor(keep) else slice(-(keep or 0), None)
         torch.testing.assert_close(model(ids, logits_to_keep=keep).logits, whole.logits[:, kept])
