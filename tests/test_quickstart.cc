@@ -80,9 +80,10 @@ TEST(TextModel, IsACheckpointThatLoadsAndHasLearnt) {
 }
 
 TEST(TextModel, ProseIsWithoutTablesCodeAndTargetsOfLinks) {
-  EXPECT_EQ(prose_of("# Title\n\nSee [the page](docs/page.md) and [1].\n\n| a | b |\n|---|---|\n\n    code\n\n"
+  EXPECT_EQ(prose_of("# Title\n\nSee [the\npage](docs/page.md) and [1].\n\n![A\npicture](docs/a.png)\n\n| a | b "
+                     "|\n|---|---|\n\n    code\n\n"
                      "```cpp\nint x;\n\n```\nThe end.\n"),
-            "# Title\n\nSee the page and [1].\n\nThe end.\n");
+            "# Title\n\nSee the\npage and [1].\n\nThe end.\n");
 }
 
 }  // namespace

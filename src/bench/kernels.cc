@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "deltanet/recurrence.h"
@@ -102,6 +103,26 @@ void KernelBench::time(std::vector<Run>& runs) {
       if (options_.with_backward) run.times.backward.push_back(backward_seconds(run));
     }
   }
+}
+
+KernelFigures figures_of(const KernelTimes& row, const KernelTimes* baseline, bool training, double tokens,
+                         double peak) {
+  const auto seconds_of_rounds = [&](const KernelTimes& times) {
+    return training ? sums(times.forward, times.backward) : times.forward;
+  };
+  const std::vector<double> seconds = seconds_of_rounds(row);
+  const std::optional<double> flops = training ? row.training_flops : row.forward_flops;
+  const double middle = median(seconds), gflops = flops ? *flops / middle * 1e-9 : std::nan("");
+  return {.repeats = static_cast<int>(seconds.size()),
+          .ms = middle * 1e3,
+          .p10 = quantile(seconds, 0.1) * 1e3,
+          .p90 = quantile(seconds, 0.9) * 1e3,
+          .shortest = quantile(seconds, 0) * 1e3,
+          .longest = quantile(seconds, 1) * 1e3,
+          .tokens_per_second = tokens / middle,
+          .gflops = gflops,
+          .share = gflops / peak,
+          .against_baseline = median(ratios(seconds, baseline ? seconds_of_rounds(*baseline) : std::vector<double>()))};
 }
 
 }  // namespace deltanet::bench

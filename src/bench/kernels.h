@@ -33,6 +33,15 @@ struct KernelTimes {
   bool correct() const { return reference_error <= kReferenceTolerance && recurrent_error <= kRecurrentTolerance; }
 };
 
+// Forward, or with `training` forward and backward, in figures: milliseconds with their spread over the rounds, speed
+// as a share of the machine's peak, and the median of the ratios to a baseline within a round. NaN: not known.
+struct KernelFigures {
+  int repeats = 0;
+  double ms, p10, p90, shortest, longest, tokens_per_second, gflops, share, against_baseline;
+};
+KernelFigures figures_of(const KernelTimes& row, const KernelTimes* baseline, bool training, double tokens,
+                         double peak);
+
 class KernelBench {
  public:
   // Throws Error for a name that is not a row.

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "base/stopwatch.h"
 #include "deltanet/error.h"
+#include "experiments/small_config.h"
 #include "train/learner.h"
 #include "train/schedule.h"
 
@@ -121,22 +122,11 @@ void check(const MqarRun& run) {
 
 Config mqar_config(const MqarRun& run) {
   check(run);
-  Config config = row_config(run.row, "340m");
-  config.hidden_size = run.d_model;
-  config.num_hidden_layers = run.layers;
-  config.num_heads = config.num_v_heads = run.heads;
-  config.head_dim = config.head_v_dim = run.d_model / run.heads;
-  config.intermediate_size = (run.d_model * 8 / 3 + 63) / 64 * 64;
-  config.vocab_size = run.options.vocab_size;
+  const int64_t intermediate = (run.d_model * 8 / 3 + 63) / 64 * 64;
+  Config config =
+      small_config(run.row, {run.d_model, run.layers, run.heads, intermediate, run.options.vocab_size}, "mqar");
   config.initializer_range =
       run.initializer_range > 0 ? run.initializer_range : 1 / std::sqrt(static_cast<double>(run.d_model));
-  config.bos_token_id.reset();
-  config.eos_token_id.reset();
-  for (AttentionConfig& attention : config.attention) {
-    attention.num_heads = attention.num_kv_heads = run.heads;
-    attention.layers.resize(run.layers);
-  }
-  validate(config, "mqar");
   return config;
 }
 

@@ -12,6 +12,7 @@
 #include "data/tokenizer/bpe_train.h"
 #include "deltanet/error.h"
 #include "deltanet/tokenizer.h"
+#include "experiments/small_config.h"
 #include "model/save_weights.h"
 #include "train/learner.h"
 #include "train/schedule.h"
@@ -22,20 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTokenizer = "tokenizer.json";
-
-Config config_of(const TextModelOptions& options, int64_t vocab_size) {
-  Config config = row_config(options.row, "340m");
-  config.vocab_size = vocab_size;
-  config.hidden_size = options.d_model;
-  config.num_hidden_layers = options.layers;
-  config.num_heads = config.num_v_heads = options.heads;
-  config.head_dim = config.head_v_dim = options.d_model / options.heads;
-  config.intermediate_size = 3 * options.d_model;
-  config.bos_token_id.reset();
-  config.eos_token_id.reset();
-  validate(config, "text_model");
-  return config;
-}
 
 // Windows of the text at random places, some of whose tokens are read as others of the text.
 class Windows {
@@ -69,18 +56,19 @@ class Windows {
   Rng rng_;
 };
 
-// [text](target) becomes text.
-std::string without_targets(std::string_view line) {
+// [text](target) becomes text, and nothing is left of a picture.
+std::string without_targets(std::string_view markdown) {
   std::string text;
-  while (!line.empty()) {
-    const std::size_t middle = line.find("]("), end = line.find(')', middle);
-    const std::size_t begin = middle == std::string_view::npos ? middle : line.rfind('[', middle);
+  while (!markdown.empty()) {
+    const std::size_t middle = markdown.find("]("), end = markdown.find(')', middle);
+    const std::size_t begin = middle == std::string_view::npos ? middle : markdown.rfind('[', middle);
     if (begin == std::string_view::npos || end == std::string_view::npos) break;
-    text += line.substr(0, begin);
-    text += line.substr(begin + 1, middle - begin - 1);
-    line.remove_prefix(end + 1);
+    const bool is_picture = begin > 0 && markdown[begin - 1] == '!';
+    text += markdown.substr(0, is_picture ? begin - 1 : begin);
+    if (!is_picture) text += markdown.substr(begin + 1, middle - begin - 1);
+    markdown.remove_prefix(end + 1);
   }
-  return text += line;
+  return text += markdown;
 }
 
 }  // namespace
@@ -100,7 +88,10 @@ TextModelResult train_text_model(std::string_view text, const TextModelOptions& 
                 std::to_string(options.length + 1));
   }
 
-  Learner learner(config_of(options, tokenizer->vocab_size()), options.seed, {}, options.threads);
+  const Config config = small_config(
+      options.row, {options.d_model, options.layers, options.heads, 3 * options.d_model, tokenizer->vocab_size()},
+      "text_model");
+  Learner learner(config, options.seed, {}, options.threads);
   const Schedule schedule{.peak = options.lr, .end_ratio = 0, .warmup = options.steps / 20, .steps = options.steps};
   Windows windows(options, ids);
   const auto tokens = static_cast<double>(windows.ids.size());
@@ -130,15 +121,19 @@ TextModelResult train_text_model(std::string_view text, const TextModelOptions& 
 }
 
 std::string prose_of(std::string_view markdown) {
-  std::string prose;
-  bool in_code = false, blank = true;
+  std::string sentences;
+  bool in_code = false;
   std::istringstream lines{std::string(markdown)};
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("```")) in_code = !in_code;
-    if (in_code || line.starts_with("```") || line.starts_with("|") || line.starts_with("    ")) line.clear();
-    if (line.empty() && blank) continue;  // one is enough
-    blank = line.empty();
-    prose += without_targets(line) + "\n";
+    const bool fence = line.starts_with("```");
+    in_code ^= fence;
+    const bool left_out = in_code || fence || line.starts_with("|") || line.starts_with("    ");
+    sentences += left_out ? "\n" : line + "\n";
+  }
+  std::string prose;
+  for (const char c : without_targets(sentences)) {
+    const bool blank = prose.empty() || prose.ends_with("\n\n");  // one empty line is enough
+    if (c != '\n' || !blank) prose += c;
   }
   return prose;
 }

@@ -29,24 +29,7 @@ struct Settings {
   bool quick = false, no_l2norm = false, list = false, cpu_time = false;
 };
 
-struct Figures {
-  double ms, p10, p90, tokens_per_second, gflops, share, against_baseline;
-};
-
-Figures figures_of(const std::vector<double>& seconds, const std::vector<double>& baseline, std::optional<double> flops,
-                   double tokens, double peak) {
-  const double middle = bench::median(seconds);
-  const double gflops = flops ? *flops / middle * 1e-9 : std::nan("");
-  return {middle * 1e3,
-          bench::quantile(seconds, 0.1) * 1e3,
-          bench::quantile(seconds, 0.9) * 1e3,
-          tokens / middle,
-          gflops,
-          gflops / peak,
-          bench::median(bench::ratios(seconds, baseline))};
-}
-
-void add_cells(const Figures& f, std::vector<std::string>& cells) {
+void add_cells(const bench::KernelFigures& f, std::vector<std::string>& cells) {
   cells.push_back(digits_text(f.ms));
   cells.push_back(fmt::format("{}–{}", digits_text(f.p10), digits_text(f.p90)));
   cells.push_back(count_text(f.tokens_per_second));
@@ -75,9 +58,6 @@ std::vector<std::vector<std::string>> table_of(const Settings& settings, int64_t
   const auto tokens = static_cast<double>(settings.kernels.shape.B * length);
   const auto baseline =
       std::find_if(rows.begin(), rows.end(), [](const KernelTimes& row) { return row.label == kBaseline; });
-  const auto seconds_of = [](const KernelTimes& row, bool training) {
-    return training ? bench::sums(row.forward, row.backward) : row.forward;
-  };
   std::vector<std::vector<std::string>> table = heading_of(length, settings.kernels.with_backward);
   for (const KernelTimes& row : rows) {
     std::vector<std::string> cells = {row.label};
@@ -94,17 +74,15 @@ std::vector<std::vector<std::string>> table_of(const Settings& settings, int64_t
                                {"error_recurrent", finite_or_null(row.recurrent_error)},
                                {"correct", row.correct()}};
       if (row.correct()) {
-        const std::vector<double> seconds = seconds_of(row, training);
-        const Figures f =
-            figures_of(seconds, baseline != rows.end() ? seconds_of(*baseline, training) : std::vector<double>(),
-                       training ? row.training_flops : row.forward_flops, tokens, peak);
+        const bench::KernelFigures f =
+            bench::figures_of(row, baseline != rows.end() ? &*baseline : nullptr, training, tokens, peak);
         add_cells(f, cells);
-        result.update({{"repeats", seconds.size()},
+        result.update({{"repeats", f.repeats},
                        {"median_ms", f.ms},
                        {"p10_ms", f.p10},
                        {"p90_ms", f.p90},
-                       {"min_ms", bench::quantile(seconds, 0) * 1e3},
-                       {"max_ms", bench::quantile(seconds, 1) * 1e3},
+                       {"min_ms", f.shortest},
+                       {"max_ms", f.longest},
                        {"tokens_per_s", f.tokens_per_second},
                        {"gflops", finite_or_null(f.gflops)},
                        {"peak_share", finite_or_null(f.share)},

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Settings {
-  int64_t seeds = 24, steps = 6000, text_steps = 300;
+  int64_t seeds = 36, steps = 5000, text_steps = 600;
   std::vector<std::string> texts;  // empty: the docs of the project
   std::string out = "quickstart";
   bool no_plot = false;
@@ -61,8 +61,8 @@ std::string text_of(const Settings& settings) {
 std::string program_name() {
   std::error_code ignored;
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path here = program.lexically_relative(fs::current_path(ignored));
-  return here.empty() || here.string().starts_with("..") ? "deltanet" : here.string();
+  const std::string here = program.lexically_relative(fs::current_path(ignored)).string();
+  return here.empty() || here.starts_with("..") || !fs::exists(program, ignored) ? "deltanet" : here;
 }
 
 void print_next(const std::string& checkpoint) {
