@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -53,6 +54,63 @@ TEST(Config, ValidOnesAreTaken) {
   EXPECT_EQ(config.row, "pgdn");
   EXPECT_EQ(config.intermediate_size, 256);
   EXPECT_FALSE(config.tie_word_embeddings);
+}
+
+// What a file leaves out means what upstream's code would take, for every type.
+TEST(Config, FieldsThatAreLeftOutHaveUpstreamsDefaults) {
+  struct Case {
+    const char *type, *row;
+    double expand_v, a_init_lower;
+    OutputGate gate;
+  };
+  const json sizes = {{"hidden_size", 64}, {"num_hidden_layers", 2}, {"num_heads", 4}, {"vocab_size", 100}};
+  for (const Case& one : {Case{"delta_net", "delta_net", 1, 0, OutputGate::kNone},
+                          {"gated_deltanet", "gdn", 2, 0, OutputGate::kSilu},
+                          {"kda", "kda", 1, 1, OutputGate::kSigmoidLowRank},
+                          {"precond_deltanet", "pdn", 2, 0, OutputGate::kSilu},
+                          {"precond_gated_deltanet", "pgdn", 2, 0, OutputGate::kSilu},
+                          {"precond_kda", "pkda", 1, 1, OutputGate::kSigmoidLowRank},
+                          {"dgps", "mamba2", 2, 0, OutputGate::kNone}}) {
+    SCOPED_TRACE(one.type);
+    json text = sizes;
+    text["model_type"] = one.type;
+    if (std::string(one.type) == "dgps") text["row"] = one.row;
+    if (std::string(one.type) != "delta_net") text["head_dim"] = 16;  // DeltaNet's are shares of hidden_size
+    const Config config = parse_config(text.dump(), "config.json");
+    EXPECT_EQ(config.row, one.row);
+    EXPECT_EQ(config.num_v_heads, 4);
+    EXPECT_EQ(config.head_dim, 16);
+    EXPECT_EQ(config.head_v_dim, std::lround(16 * one.expand_v));
+    EXPECT_EQ(config.output_gate, one.gate);
+    EXPECT_EQ(config.conv_size, 4);
+    EXPECT_FALSE(config.allow_neg_eigval || config.use_l2warp || config.tie_word_embeddings);
+    EXPECT_EQ(config.a_init_lower, one.a_init_lower);
+    EXPECT_EQ(config.log_atk_scale_init, -0.2);
+    EXPECT_EQ(config.spec.x, 1.5);
+    EXPECT_EQ(config.spec.eps, 1e-6);
+    EXPECT_TRUE(config.spec.l2norm);
+    EXPECT_EQ(config.spec.l2norm_eps, 1e-6);
+    EXPECT_EQ(config.norm_eps, 1e-6);
+    EXPECT_EQ(config.initializer_range, 0.02);
+    EXPECT_EQ(config.intermediate_size, 256);  // 64 * 4 * 2/3, up to a multiple of 256
+    EXPECT_TRUE(config.attention.empty() && !config.bos_token_id && !config.eos_token_id);
+  }
+  json text = sizes;
+  text["model_type"] = "transformer";
+  const Config config = parse_config(text.dump(), "config.json");
+  ASSERT_EQ(config.attention.size(), 1u);
+  const AttentionConfig& attention = config.attention.front();
+  EXPECT_EQ(attention.layers, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(attention.num_heads, 4);
+  EXPECT_EQ(attention.num_kv_heads, 4);
+  EXPECT_FALSE(attention.qkv_bias || attention.qk_norm);
+  EXPECT_EQ(attention.window, 0);
+  EXPECT_EQ(attention.rope_theta, 10000);
+  // The width of the MLP: 2/3 of the ratio, rounded up.
+  for (const auto& [hidden, ratio, width] : {std::tuple{96, 4.0, 256}, {97, 4.0, 512}, {1024, 3.0, 2048}}) {
+    text.update({{"hidden_size", hidden * 4}, {"hidden_ratio", ratio / 4}, {"num_heads", 2}});
+    EXPECT_EQ(parse_config(text.dump(), "").intermediate_size, width) << hidden << " " << ratio;
+  }
 }
 
 TEST(Config, MissingFieldsAreNamed) {

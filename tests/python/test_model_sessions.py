@@ -169,6 +169,19 @@ def test_score(model):
     assert model.score(ids)[0] == 0 and model.score(ids).sum() == pytest.approx(total, abs=1e-5)
 
 
+def test_rows_that_end_early_are_filled_with_the_end(model):
+    for other in range(2, 40):
+        ids = [[1, 5, 9], [other, 4, 7]]
+        said = model.generate(ids, max_new_tokens=8)
+        end = int(said[0, 4])
+        if end != said[0, 3] and end not in said[1, 3:]:
+            break
+    else:
+        pytest.fail("no two prompts with different answers")
+    filled = model.generate(ids, max_new_tokens=8, eos_token_id=end)
+    assert filled[0].tolist() == [*said[0, :5], *[end] * 6] and np.array_equal(filled[1], said[1])
+
+
 # ---- training
 
 
