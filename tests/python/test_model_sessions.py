@@ -169,7 +169,8 @@ def test_score(model):
     assert model.score(ids)[0] == 0 and model.score(ids).sum() == pytest.approx(total, abs=1e-5)
 
 
-def test_rows_that_end_early_are_filled_with_the_end(model):
+def test_rows_that_end_early_are_filled_with_the_end():
+    model = deltanet.Model(GOLDEN / "pgdn")
     for other in range(2, 40):
         ids = [[1, 5, 9], [other, 4, 7]]
         said = model.generate(ids, max_new_tokens=8)
