@@ -387,6 +387,21 @@ TEST(Needle, DepthsAreUniform) {
   EXPECT_LT(chi_square, 78);  // 39 degrees of freedom: above 78 once in 5000 seeds
 }
 
+TEST(Needle, PlacesInNoiseAreUniform) {
+  constexpr int kDraws = 10000, kLines = 5;
+  const NoiseHaystack haystack;
+  std::map<int64_t, int> counts;
+  for (int i = 0; i < kDraws; ++i) {
+    Rng rng(6, i);
+    const eval::Needle needle = eval::draw_needle(eval::NeedleValue::kNumber, rng);
+    ++counts[haystack.hide("", kLines, needle.place).depth];
+  }
+  ASSERT_EQ(counts.size(), static_cast<std::size_t>(kLines));
+  // Five standard deviations of a count: sqrt(n p (1 - p)).
+  for (const auto& [depth, count] : counts)
+    EXPECT_NEAR(count, kDraws / 5.0, 5 * std::sqrt(kDraws * 0.2 * 0.8)) << depth;
+}
+
 TEST(Needle, WordListsAreOfDifferentSmallWords) {
   for (const auto& list : {eval::adjectives(), eval::nouns()}) {
     EXPECT_GE(list.size(), 300u);
