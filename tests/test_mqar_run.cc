@@ -2,10 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/parallel.h"
 #include "experiments/mqar_results.h"
+#include "experiments/mqar_sweep.h"
 #include "temporary_directory.h"
 
 namespace deltanet::test {
@@ -56,6 +62,51 @@ TEST(MqarRun, ReportsEveryStepAndScoresEveryTest) {
     EXPECT_EQ(result.scores[2].task, (MqarTask{32, 2}));
     EXPECT_DOUBLE_EQ(result.accuracy, (result.scores[0].accuracy + result.scores[1].accuracy) / 2);
   }
+}
+
+// At even distances, the last one at the end; each loss is the mean since the validation before.
+TEST(MqarRun, ValidatesAtEvenDistances) {
+  MqarRun run = tiny_run("gdn");
+  run.lr = 1e-7;  // learns nothing: all steps have about the same loss
+  std::vector<int64_t> validated;
+  double lowest = 1e300, highest = 0;
+  const MqarResult result = run_mqar(run, [&](const MqarProgress& p) {
+    if (p.validated) validated.push_back(p.step);
+    lowest = std::min(lowest, p.loss);
+    highest = std::max(highest, p.loss);
+  });
+  EXPECT_EQ(validated, (std::vector<int64_t>{11, 21, 32, 42}));
+  for (std::size_t i = 0; i < validated.size(); ++i) EXPECT_EQ(result.curve[i].step, validated[i]);
+  EXPECT_LT(highest, 1.5 * lowest);
+  EXPECT_NEAR(lowest, std::log(16), 1);  // of guessing among 16
+}
+
+TEST(MqarSweep, HasTheTasksThatFit) {
+  MqarSweep sweep;
+  sweep.models = {"dn", "gdn"};
+  sweep.d_models = {32};
+  sweep.lrs = {1e-3, 1e-2};
+  sweep.seeds = {4, 5};
+  sweep.lengths = {16, 32};
+  sweep.pairs = {4, 5, 8, 9};
+  sweep.examples = 700;
+  sweep.base = tiny_run("gdn");
+  sweep.base.options.vocab_size = 64;
+  std::set<std::pair<int64_t, int64_t>> tasks;
+  std::set<std::string> rows;
+  const std::vector<MqarRun> runs = mqar_runs(sweep);
+  for (const MqarRun& run : runs) {
+    ASSERT_EQ(run.train.size(), 1u);
+    EXPECT_EQ(run.train.front().examples, 700);
+    EXPECT_EQ(run.tests.front().task, run.train.front().task);
+    EXPECT_EQ(run.tests.front().examples, 7);
+    EXPECT_TRUE(run.more_tests.empty());
+    tasks.emplace(run.train.front().task.length, run.train.front().task.pairs);
+    rows.insert(run.row);
+  }
+  EXPECT_EQ(tasks, (std::set<std::pair<int64_t, int64_t>>{{16, 4}, {32, 4}, {32, 5}, {32, 8}}));  // 4 tokens a pair
+  EXPECT_EQ(rows, (std::set<std::string>{"delta_net", "gdn"}));
+  EXPECT_EQ(runs.size(), tasks.size() * 2 * 2 * 2);
 }
 
 TEST(MqarRun, QuickOneIsValid) {
@@ -170,8 +221,9 @@ TEST(MqarResults, OtherFilesAreRefused) {
 
 TEST(MqarResults, BestLearningRateIsTheOneWithTheBestMean) {
   const std::vector<MqarRecord> records = {
-      record_of("gdn", 1e-3, 0, 0.9), record_of("gdn", 1e-3, 1, 0.1),  record_of("gdn", 1e-2, 0, 0.6),
-      record_of("gdn", 1e-2, 1, 0.8), record_of("pgdn", 1e-3, 0, 0.3),
+      record_of("gdn", 1e-3, 0, 0.9),  record_of("gdn", 1e-3, 1, 0.1),  record_of("gdn", 1e-2, 0, 0.6),
+      record_of("gdn", 1e-2, 1, 0.8),  record_of("pgdn", 1e-3, 0, 0.3), record_of("gdn", 3e-2, 0, 0.65),
+      record_of("gdn", 3e-2, 1, 0.65),  // its worst is the best one
   };
   const std::vector<MqarBest> best = best_runs(records);
   ASSERT_EQ(best.size(), 2u);

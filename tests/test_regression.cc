@@ -63,10 +63,14 @@ std::vector<Vector> state_of(const RegressionSolver& solver, const float* k, con
   return S;
 }
 
-double oracle(const RegressionOptions& o, const RegressionSolver& solver, const RegressionDraws& draws,
+struct Errors {
+  double mean = 0, deviation = 0;  // over the draws
+};
+
+Errors oracle(const RegressionOptions& o, const RegressionSolver& solver, const RegressionDraws& draws,
               int64_t tokens) {
   const int64_t K = o.key_dim, V = o.value_dim;
-  double sum = 0;
+  std::vector<double> errors;
   for (int64_t draw = 0; draw < o.draws; ++draw) {
     const float *k = &draws.keys[draw * o.tokens * K], *v = &draws.values[draw * o.tokens * V];
     const std::vector<Vector> S = state_of(solver, k, v, tokens, K, V);
@@ -79,9 +83,13 @@ double oracle(const RegressionOptions& o, const RegressionSolver& solver, const 
         size += double{v[t * V + i]} * v[t * V + i];
       }
     }
-    sum += error / size;
+    errors.push_back(error / size);
   }
-  return sum / static_cast<double>(o.draws);
+  Errors found;
+  for (const double error : errors) found.mean += error / static_cast<double>(o.draws);
+  for (const double error : errors) found.deviation += std::pow(error - found.mean, 2);
+  found.deviation = std::sqrt(found.deviation / static_cast<double>(o.draws - 1));
+  return found;
 }
 
 const std::vector<RegressionCurve>& curves() {
@@ -94,8 +102,10 @@ TEST(Regression, ErrorsAreThoseOfFloat64) {
   for (const RegressionCurve& curve : curves()) {
     const RegressionDraws draws = draw_regression(options, curve.rotated);
     for (const std::size_t at : {std::size_t{0}, std::size_t{7}, curve.tokens.size() - 1}) {
-      const double expected = oracle(options, curve.solver, draws, curve.tokens[at]);
-      EXPECT_NEAR(curve.error[at], expected, 1e-3 * expected)
+      const Errors expected = oracle(options, curve.solver, draws, curve.tokens[at]);
+      EXPECT_NEAR(curve.error[at], expected.mean, 1e-3 * expected.mean)
+          << curve.solver.name << (curve.rotated ? " rotated " : " aligned ") << curve.tokens[at];
+      EXPECT_NEAR(curve.deviation[at], expected.deviation, 1e-2 * expected.deviation)
           << curve.solver.name << (curve.rotated ? " rotated " : " aligned ") << curve.tokens[at];
     }
   }
