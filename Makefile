@@ -8,7 +8,7 @@ help:  ## Print this list
 	  printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 .PHONY: quickstart
-quickstart: build  ## Set up, build, train GDN and PGDN side by side, then a model of the project's docs
+quickstart: build  ## Set up, build, see what preconditioning does, and when; then a model of the docs
 	$(DELTANET) quickstart
 
 .PHONY: setup

@@ -67,6 +67,7 @@ std::vector<KernelTimes> KernelBench::measure(int64_t length) {
   }
   time(runs);
   std::vector<KernelTimes> times;
+  times.reserve(runs.size());
   for (Run& run : runs) times.push_back(std::move(run.times));
   return times;
 }

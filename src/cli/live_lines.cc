@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -38,6 +39,17 @@ void LiveLines::set(std::size_t line, std::string text) {
     cli::say(stdout, lines_[line] + "\n");
     return;
   }
+  show();
+}
+
+void LiveLines::set_first(const std::vector<std::string>& lines) {
+  const std::lock_guard lock(mutex_);
+  std::copy(lines.begin(), lines.end(), lines_.begin());
+  if (live_) show();
+}
+
+void LiveLines::show() {
+  const auto now = std::chrono::steady_clock::now();
   if (now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   erase();

@@ -19,10 +19,12 @@ class LiveLines {
   LiveLines& operator=(const LiveLines&) = delete;
 
   bool live() const { return live_; }
-  void set(std::size_t line, std::string text);  // drawn at most ten times a second; empty: nothing to show
-  void say(std::string_view text);               // stays
+  void set(std::size_t line, std::string text);           // drawn at most ten times a second; empty: nothing to show
+  void set_first(const std::vector<std::string>& lines);  // the first ones, all at once; shown where it is live only
+  void say(std::string_view text);                        // stays
 
  private:
+  void show();
   void erase();
   void draw();
 

@@ -105,6 +105,7 @@ int run(const Settings& settings) {
   if (!missing.empty()) run_all(missing, threads, results);
 
   std::vector<MqarRecord> wanted;  // the file may hold runs of other sweeps
+  wanted.reserve(all.size());
   for (const MqarRun& one : all) wanted.push_back(*results.find(one));
   const std::vector<MqarBest> best = best_runs(wanted);
   fmt::print("\n");

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Settings {
-  int64_t seeds = 36, steps = 5000, text_steps = 600;
+  int64_t seeds = 36, steps = 5000, text_steps = 1000;
   std::vector<std::string> texts;  // empty: the docs of the project
   std::string out = "quickstart";
   bool no_plot = false;
@@ -69,13 +69,16 @@ void print_next(const std::string& checkpoint) {
   const std::string program = program_name();
   fmt::print(
       "{}\n"
-      "  {} generate {} -p \"The\" -n 100 -t 0.6     # this model again, a checkpoint like any other\n"
-      "  {} train --preset tiny-5m --data YOUR.txt --out runs/mine     # your own text, minutes on a laptop\n"
-      "  {} mqar     # DeltaNet, PDN, GDN and PGDN, six seeds of each\n"
-      "  In Python (.venv/bin/python after `make build`):\n"
-      "    model = deltanet.Model(\"{}\")     # or a checkpoint of flash-linear-attention\n"
-      "    from deltanet.ops import chunk_precond_gated_delta_rule     # in PyTorch, with gradients\n"
-      "  README.md goes on from here.\n",
+      "  This model again, a checkpoint like any other:\n"
+      "    {} generate {} -p \"The\" -n 100 -t 0.4\n"
+      "  Your own text, minutes on a laptop:\n"
+      "    {} train --preset tiny-5m --data YOUR.txt --out runs/mine\n"
+      "  DeltaNet, PDN, GDN and PGDN, six seeds of each:\n"
+      "    {} mqar\n"
+      "  In Python (.venv/bin/python): a checkpoint, this one or flash-linear-attention's; an operator for PyTorch\n"
+      "    model = deltanet.Model(\"{}\")\n"
+      "    from deltanet.ops import chunk_precond_gated_delta_rule\n"
+      "README.md goes on from here.\n",
       bold("What next"), program, checkpoint, program, program, checkpoint);
 }
 

@@ -29,57 +29,65 @@ std::string half_width_text(const MeanInterval& interval) {
   return std::isfinite(interval.half_width) ? fmt::format("±{:.1f}", 100 * interval.half_width) : "";
 }
 
-// A mean for each point, drawn as bars of eighths.
+// A mean for each point, drawn as bars of eighths; a blank for those that are still to come.
 std::string bars(const std::vector<MeanInterval>& points) {
   constexpr std::array kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   std::string text;
   for (const MeanInterval& point : points) {
-    if (std::isnan(point.mean)) break;
-    text += kBars[static_cast<std::size_t>(std::clamp(point.mean * 8, 0.0, 7.0))];
+    text += std::isnan(point.mean) ? " " : kBars[static_cast<std::size_t>(std::clamp(point.mean * 8, 0.0, 7.0))];
   }
   return text;
 }
 
-using Table = std::vector<std::vector<std::string>>;
+// What is measured at some points: models, their differences, and where the points are.
+struct Comparison {
+  std::string title, unit;
+  std::vector<std::string> points;
+  std::array<std::vector<MeanInterval>, 2> models;
+  std::vector<MeanInterval> differences;
+};
 
-// Models, their differences and the intervals of these, by `points` named in the heading.
-std::vector<std::string> lines_of(const std::string& title, const std::vector<std::string>& heading,
-                                  const std::array<std::vector<MeanInterval>, 2>& models,
-                                  const std::vector<MeanInterval>& differences) {
-  Table table = {{bold(title), ""}};
-  std::vector<std::size_t> numbers;
-  for (const std::string& cell : heading) {
-    numbers.push_back(table.front().size());
-    table.front().push_back(cell);
-  }
+// Bars for all points, numbers for every `every`-th: as wide as a terminal of 80 columns.
+std::vector<std::string> lines_of(const Comparison& all, std::size_t every) {
+  std::vector<std::vector<std::string>> table = {{bold(all.title), ""}};
   for (const std::size_t model : {kBase, kPreconditioned}) {
-    std::vector<std::string> line = {colored(kColors[model], kNames[model]),
-                                     colored(kColors[model], bars(models[model]))};
-    for (const MeanInterval& point : models[model]) line.push_back(points_text(point.mean));
-    table.push_back(line);
+    table.push_back({colored(kColors[model], kNames[model]), colored(kColors[model], bars(all.models[model]))});
   }
-  std::vector<std::string> means = {kDifference, ""}, widths = {"  95 % interval", ""};
-  for (const MeanInterval& point : differences) {
-    means.push_back(std::isnan(point.mean) ? "" : fmt::format("{:+.1f}", 100 * point.mean));
-    widths.push_back(half_width_text(point));
+  table.push_back({kDifference, ""});
+  table.push_back({"  95 % interval", ""});
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = every - 1; i < all.points.size(); i += every) {
+    const MeanInterval& difference = all.differences[i];
+    numbers.push_back(table.front().size());
+    table[0].push_back(fmt::format("{:>5}", all.points[i]));  // as wide as what comes below it later
+    for (const std::size_t model : {kBase, kPreconditioned}) {
+      table[1 + model].push_back(points_text(all.models[model][i].mean));
+    }
+    table[3].push_back(std::isnan(difference.mean) ? "" : fmt::format("{:+.1f}", 100 * difference.mean));
+    table[4].push_back(half_width_text(difference));
   }
-  table.push_back(means);
-  table.push_back(widths);
+  table.front().push_back(all.unit);
   return table_lines(table, numbers, 2);
 }
 
 std::vector<std::string> curve_lines(const MqarPairs& pairs) {
-  std::vector<std::string> heading;
-  for (const int64_t step : pairs.steps()) heading.push_back(std::to_string(step));
-  return lines_of("accuracy, %, after steps", heading, {pairs.curve(kBase), pairs.curve(kPreconditioned)},
-                  pairs.curve(kPreconditioned, kBase));
+  Comparison curves{"recall, %, after",
+                    "steps",
+                    {},
+                    {pairs.curve(kBase), pairs.curve(kPreconditioned)},
+                    pairs.curve(kPreconditioned, kBase)};
+  for (const int64_t step : pairs.steps()) curves.points.push_back(std::to_string(step));
+  return lines_of(curves, 2);
 }
 
 std::vector<std::string> test_lines(const MqarPairs& pairs) {
-  std::vector<std::string> heading;
-  for (const MqarTask& task : pairs.tests()) heading.push_back(std::to_string(task.pairs));
-  return lines_of("at the end, by pairs to recall", heading, {pairs.by_test(kBase), pairs.by_test(kPreconditioned)},
-                  pairs.by_test(kPreconditioned, kBase));
+  Comparison tests{"at the end, with",
+                   "pairs",
+                   {},
+                   {pairs.by_test(kBase), pairs.by_test(kPreconditioned)},
+                   pairs.by_test(kPreconditioned, kBase)};
+  for (const MqarTask& task : pairs.tests()) tests.points.push_back(std::to_string(task.pairs));
+  return lines_of(tests, 1);
 }
 
 void train(const std::vector<MqarRun>& runs, MqarPairs& pairs, MqarResults& results) {
@@ -91,9 +99,7 @@ void train(const std::vector<MqarRun>& runs, MqarPairs& pairs, MqarResults& resu
   observer.progress = [&](int, const MqarRun& run, const MqarProgress& progress) {
     if (!progress.validated) return;
     pairs.add(run, progress);
-    if (!lines.live()) return;
-    const std::vector<std::string> table = curve_lines(pairs);
-    for (std::size_t i = 0; i < rows; ++i) lines.set(i, table[i]);
+    if (lines.live()) lines.set_first(curve_lines(pairs));
   };
   observer.finished = [&](int, const MqarRecord& record, double done, double seconds) {
     pairs.add(record.run, record.result.scores);
@@ -113,10 +119,9 @@ void print_caption(const MqarPairs& pairs) {
                               : end.mean > 0                          ? "the preconditioned model is better"
                                                                       : "the preconditioned model is worse";
   fmt::print(
-      "\n  After {} steps, {} pairs of runs: {} − {} = {}: {}.\n"
-      "  The preconditioner makes learning faster; how much it gains depends on the task, and on when one looks. "
-      "Longer\n"
-      "  training and larger models are in docs/training.md; `deltanet mqar` compares any rows.\n",
+      "\n  After {} steps, {} pairs of runs: {} − {} = {}:\n"
+      "  {}. The preconditioner mostly makes learning faster; how much it gains depends on the\n"
+      "  task, and on when one looks. docs/training.md has longer runs, `deltanet mqar` compares any rows.\n",
       pairs.steps().back(), pairs.seeds(), kNames[kPreconditioned], kNames[kBase], difference, bold(verdict));
 }
 
@@ -125,13 +130,13 @@ void print_caption(const MqarPairs& pairs) {
 void show_recall(int64_t seeds, int64_t steps, const std::filesystem::path& path) {
   std::filesystem::remove(path);
   const std::vector<MqarRun> runs = mqar_runs(paired_mqar_sweep(seeds, steps));
+  fmt::print("\n{}: {} runs of {} steps, the same seeds and examples for both models\n\n",
+             bold("Recall, DeltaNet and PDN side by side"), runs.size(), steps);
   fmt::print(
-      "\n{}: {} runs of {} steps, the same seeds and examples for both models\n\n"
       "  A model reads pairs of tokens, a key and a value each, and has to name the value when a key comes again.\n"
-      "  The state has room for {} x {} numbers in each of {} layers: with more pairs they get in each other's "
-      "way.\n\n",
-      bold("Recall, DeltaNet and PDN side by side"), runs.size(), steps, runs.front().d_model / runs.front().heads,
-      runs.front().d_model / runs.front().heads, runs.front().layers);
+      "  The state of each of its {0} layers has {1} x {1} numbers: with more than {1} pairs they get in each other's\n"
+      "  way.\n\n",
+      runs.front().layers, runs.front().d_model / runs.front().heads);
   MqarPairs pairs(runs);
   MqarResults results(path);
   train(runs, pairs, results);

@@ -29,7 +29,7 @@ void stream_sample(Model& model, const Tokenizer& tokenizer, const std::string& 
   Session session = model.start();
   say(stdout, "  " + bold(prompt));
   session.generate(std::vector<std::vector<int32_t>>{tokenizer.encode(prompt)},
-                   {.max_tokens = 60, .sampling = {.temperature = 0.6, .top_k = 40, .seed = 1}},
+                   {.max_tokens = 60, .sampling = {.temperature = 0.4, .top_k = 40, .seed = 1}},
                    [&](int64_t, int32_t id) {
                      show(stream.push(id));
                      return !stream.stopped() && !std::ferror(stdout);
