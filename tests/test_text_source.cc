@@ -209,6 +209,15 @@ TEST(TextSource, ZerosBehindGzipAreNothing) {
 // Megabytes that are packed into a few bytes: the last bytes of the file are read long before its last text comes out.
 TEST(TextSource, WhatIsPackedTightlyIsReadToItsEnd) {
   const TemporaryDirectory directory;
+  const auto frame_of = [](std::size_t size) {
+    const std::string text(size, 'a');
+    std::string frame(ZSTD_compressBound(size), '\0');
+    frame.resize(ZSTD_compress(frame.data(), frame.size(), text.data(), size, 1));
+    return frame;
+  };
+  // The only block of the second frame fits only in part into a piece of 2^18 bytes.
+  put(directory / "two.txt.zst", frame_of(200'000) + frame_of(100'000));
+  EXPECT_TRUE(read_all({directory / "two.txt.zst"}) == Documents{std::string(300'000, 'a')});
   for (const std::size_t size : {(std::size_t{1} << 18) - 1, std::size_t{1} << 18, std::size_t{3'000'000}}) {
     std::string text(size, 'a');
     text.back() = 'b';

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "deltanet/rows.h"
 #include "model/layout.h"
 #include "temporary_directory.h"
@@ -32,6 +37,109 @@ TEST(TrainConfig, DefaultsAreThePapers) {
   TrainConfig large = recipe("1b");
   EXPECT_EQ(large.steps, 95000);
   EXPECT_EQ(large.model, "pgdn-1b");
+}
+
+// The values of docs/training.md: the paper's recipe, and how often something is written.
+TEST(TrainConfig, KeysThatNobodySetsHaveTheDocumentedValues) {
+  const std::vector<std::pair<std::string, std::string>> expected = {{"model", "\"\""},
+                                                                     {"init_from", "\"\""},
+                                                                     {"vocab_size", "0"},
+                                                                     {"data", "\"\""},
+                                                                     {"eval_data", "\"\""},
+                                                                     {"tokenizer", "\"\""},
+                                                                     {"document_boundaries", "false"},
+                                                                     {"sequence_length", "2048"},
+                                                                     {"batch_size", "256"},
+                                                                     {"micro_batch", "0"},
+                                                                     {"seed", "0"},
+                                                                     {"steps", "30000"},
+                                                                     {"lr", "4e-04"},
+                                                                     {"min_lr_ratio", "0.1"},
+                                                                     {"warmup", "1024"},
+                                                                     {"schedule", "\"cosine\""},
+                                                                     {"decay_part", "0.2"},
+                                                                     {"beta1", "0.9"},
+                                                                     {"beta2", "0.95"},
+                                                                     {"eps", "1e-08"},
+                                                                     {"weight_decay", "0.01"},
+                                                                     {"clip", "1.0"},
+                                                                     {"precision", "\"bf16\""},
+                                                                     {"recompute", "false"},
+                                                                     {"max_bad_steps", "10"},
+                                                                     {"threads", "0"},
+                                                                     {"out", "\"\""},
+                                                                     {"log_every", "10"},
+                                                                     {"eval_every", "1000"},
+                                                                     {"eval_batches", "4"},
+                                                                     {"checkpoint_every", "1000"},
+                                                                     {"keep_checkpoints", "3"},
+                                                                     {"tensorboard", "true"}};
+  EXPECT_EQ(key_values(TrainConfig()), expected);
+}
+
+// What a resumed run may not change, because its losses would: everything but names of files, the length and how often
+// something is written.
+TEST(TrainConfig, WhatAResumedRunMustShare) {
+  std::vector<std::string> shared;
+  for (const auto& [key, value] : key_values(TrainConfig(), /*identity=*/true)) shared.push_back(key);
+  EXPECT_EQ(shared, (std::vector<std::string>{"document_boundaries", "sequence_length", "batch_size", "micro_batch",
+                                              "seed", "lr", "min_lr_ratio", "warmup", "schedule", "decay_part", "beta1",
+                                              "beta2", "eps", "weight_decay", "clip", "precision", "eval_batches"}));
+}
+
+TEST(TrainConfig, EveryKeyHasAPlaceOfItsOwn) {
+  const auto before = key_values(TrainConfig());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const auto& [key, value] = before[i];
+    const bool is_text = value.starts_with("\"");
+    const std::string given = key == "schedule"                         ? "wsd"
+                              : key == "precision"                      ? "f32"
+                              : is_text                                 ? "other"
+                              : value == "true"                         ? "false"
+                              : value == "false"                        ? "true"
+                              : value.find_first_of(".e") != value.npos ? "0.25"
+                                                                        : "17";
+    TrainConfig config;
+    set_key(key + "=" + given, config);
+    auto expected = before;
+    expected[i].second = is_text ? "\"" + given + "\"" : given;
+    EXPECT_EQ(key_values(config), expected) << key;
+  }
+}
+
+TEST(TrainConfig, ReachesTheScheduleAndTheOptimizer) {
+  const TrainConfig config = read(
+      "steps = 70\nlr = 0.5\nmin_lr_ratio = 0.25\nwarmup = 7\nschedule = \"wsd\"\ndecay_part = 0.375\n"
+      "beta1 = 0.75\nbeta2 = 0.625\neps = 0.125\nweight_decay = 0.0625\n");
+  const Schedule schedule = config.schedule_of_steps();
+  EXPECT_EQ(schedule.kind, ScheduleKind::kWsd);
+  EXPECT_EQ(schedule.peak, 0.5);
+  EXPECT_EQ(schedule.end_ratio, 0.25);
+  EXPECT_EQ(schedule.warmup, 7);
+  EXPECT_EQ(schedule.steps, 70);
+  EXPECT_EQ(schedule.decay_part, 0.375);
+  const AdamWOptions adamw = config.adamw();
+  EXPECT_EQ(adamw.beta1, 0.75);
+  EXPECT_EQ(adamw.beta2, 0.625);
+  EXPECT_EQ(adamw.eps, 0.125);
+  EXPECT_EQ(adamw.weight_decay, 0.0625);
+}
+
+// Passes of 4096 tokens unless something else is asked for, and never more than a step has.
+TEST(TrainConfig, SequencesOfAPass) {
+  TrainConfig config;
+  for (const auto& [length, batch, micro, passes] : {std::tuple{2048, 256, 0, 2},
+                                                     {1000, 256, 0, 4},
+                                                     {4097, 256, 0, 1},
+                                                     {8, 256, 0, 256},
+                                                     {2048, 1, 0, 1},
+                                                     {2048, 256, 7, 7},
+                                                     {2048, 5, 7, 5}}) {
+    config.sequence_length = length;
+    config.batch_size = batch;
+    config.micro_batch = micro;
+    EXPECT_EQ(config.sequences_per_pass(), passes) << length << " " << batch << " " << micro;
+  }
 }
 
 TEST(TrainConfig, RecipesExistForAllRows) {
