@@ -133,6 +133,15 @@ def test_seeds_decide_what_is_drawn():
     assert narrow != sampled("--seed", 1)
 
 
+def test_every_option_of_sampling_reaches_the_sampler():
+    greedy, wild = generate("--prompt", "Hello", "-n", 60), sampled("--seed", 1)
+    for narrow in (("--top-k", 1), ("--top-p", 0), ("--min-p", 1)):
+        assert sampled("--seed", 1, *narrow) == greedy, narrow
+    for less in (("--top-k", 3), ("--top-p", 0.3), ("--min-p", 0.3), ("--repetition-penalty", 2)):
+        assert sampled("--seed", 1, *less) not in (greedy, wild), less
+    assert generate("--prompt", "Hello", "-n", 60, "-t", 0.5, "--seed", 1) not in (greedy, wild)
+
+
 def test_stop_strings_are_not_shown():
     said = generate("--prompt", "Hello", "-n", 60, "-t", 1.0, "--seed", 3).removeprefix(b"Hello")
     stop = next(said[i : i + 1] for i in range(5, 60) if 32 < said[i] < 127)

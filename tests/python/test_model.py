@@ -90,6 +90,26 @@ def test_sampling_follows_the_seed(model):
     assert draw(1) == draw(1) != draw(2)
 
 
+def test_every_option_of_sampling_reaches_the_sampler():
+    model = deltanet.Model(GOLDEN / "pgdn")
+
+    def draw(**options):
+        return model.generate([1, 2], max_new_tokens=30, **options).tolist()
+
+    greedy = draw()
+    wild = draw(temperature=2.0, seed=3)
+    assert wild != greedy
+    # Each of these leaves one token to choose from, whatever the others allow.
+    assert greedy == draw(temperature=2.0, seed=3, top_k=1) == draw(temperature=2.0, seed=3, top_p=0.0)
+    assert greedy == draw(temperature=2.0, seed=3, min_p=1.0) == draw(temperature=1e-4, seed=3)
+    # And each of these changes what is drawn, but less.
+    for change in (dict(top_k=3), dict(top_p=0.3), dict(min_p=0.3), dict(temperature=1.0), dict(seed=4)):
+        assert draw(**{**dict(temperature=2.0, seed=3), **change}) not in (greedy, wild), change
+    unseen = draw(repetition_penalty=1e9)[2:]
+    assert len(set(unseen)) == len(unseen) and not {1, 2} & set(unseen)
+    assert draw(eos_token_id=greedy[4])[:5] == greedy[:5] and len(draw(eos_token_id=greedy[4])) == 5
+
+
 def test_on_token_sees_and_ends(model):
     seen = []
     out = model.generate([[1], [2]], max_new_tokens=9, on_token=lambda n, i: seen.append((n, i)) or len(seen) < 6)
