@@ -157,6 +157,9 @@ def test_presets_and_configs():
     [
         (lambda m: m.logits([64]), "0 to 63"),
         (lambda m: m.logits([-1]), "0 to 63"),
+        (lambda m: m.logits([2**31]), "32 bits"),
+        (lambda m: m.logits([2**31 - 1]), "given 2147483647; expected 0 to 63"),
+        (lambda m: m.logits([-(2**31) - 1]), "32 bits"),
         (lambda m: m.logits([]), "empty"),
         (lambda m: m.logits([[[1]]]), "shape"),
         (lambda m: m.logits([1.5]), "integers"),

@@ -150,11 +150,33 @@ def test_initial_values(config):
     assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
     values = dict(model.named_parameters())
     for name in values:
-        if "A_log" in name:
-            assert values[name].max() <= np.log(16)
-        if "dt_bias" in name:
-            dt = torch.nn.functional.softplus(values[name])
-            assert 0.0009 < dt.min() and dt.max() < 0.11
+        if "norm.weight" in name:
+            assert bool((values[name] == 1).all())
+
+
+@pytest.mark.parametrize("kind", ["gated_deltanet", "kda", "precond_gated_deltanet", "precond_kda"])
+def test_decays_start_as_upstreams(kind):
+    """A uniform up to 16, from 1 with a diagonal decay; softplus(dt_bias) log-uniform in [0.001, 0.1]."""
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(
+        small_config(kind, num_hidden_layers=1, num_heads=400, head_dim=2, expand_v=1.0)
+    )
+
+    def is_uniform(values, low, high):
+        error = 5 * (high - low) / np.sqrt(12 * values.numel())  # five standard deviations of the mean
+        assert low - 1e-3 <= values.min() and values.max() <= high + 1e-3
+        assert values.mean().item() == pytest.approx((low + high) / 2, abs=error)
+
+    names = [name for name, _ in model.named_parameters() if "A_log" in name]
+    assert len(names) == (2 if "precond" in kind else 1)
+    parameters = dict(model.named_parameters())
+    for name in names:
+        is_uniform(parameters[name].double().exp(), 1.0 if "kda" in kind else 0.0, 16.0)
+        dt = torch.nn.functional.softplus(parameters[name.replace("A_log", "dt_bias")].double())
+        is_uniform(dt.log(), np.log(1e-3), np.log(0.1))
+    if "precond" in kind:
+        (scale,) = (values for name, values in parameters.items() if "log_atk_scale" in name)
+        assert torch.allclose(scale, torch.tensor(-0.2))
 
 
 @pytest.mark.parametrize(
