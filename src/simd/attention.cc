@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "simd/layers-inl.h"
 #include "simd/modules.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -13,28 +14,12 @@ namespace deltanet::simd {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
-using Vec = hn::Vec<D>;
-
-constexpr int64_t kLanes = HWY_LANES(float);
-
-// The larger of the two, NaN if x is.
-HWY_INLINE Vec at_least(float lowest, Vec x) {
-  const Vec low = hn::Set(D(), lowest);
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  return hn::Max(low, x);  // the second operand, if one is NaN
-#else
-  return hn::IfThenElse(hn::Lt(x, low), low, x);
-#endif
-}
-
 // 2^x, good to 1e-7, for x up to 127; exactly 0 below -126.5, NaN of NaN. Adding kShift rounds x to an integer that
 // stands, with the bias of the exponent, in the low bits of the sum.
 HWY_INLINE Vec exp2(Vec x) {
   const D d;
   constexpr float kShift = 12582912.0f + 127.0f;  // 1.5 * 2^23
-  x = at_least(-127.0f, x);
+  x = at_least(hn::Set(d, -127.0f), x);
   const Vec shifted = hn::Add(x, hn::Set(d, kShift));
   const Vec power = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(hn::RebindToUnsigned<D>(), shifted)));
   const Vec f = hn::Sub(x, hn::Sub(shifted, hn::Set(d, kShift)));  // in [-1/2, 1/2]

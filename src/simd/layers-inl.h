@@ -103,6 +103,16 @@ HWY_INLINE Vec polynomial(const float (&coefficients)[kTerms], Vec x) {  // high
   return p;
 }
 
+// The nearer to x of x and a bound; NaN where x is NaN.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+// The second operand, if one is NaN.
+HWY_INLINE Vec at_most(Vec bound, Vec x) { return hn::Min(bound, x); }
+HWY_INLINE Vec at_least(Vec bound, Vec x) { return hn::Max(bound, x); }
+#else
+HWY_INLINE Vec at_most(Vec bound, Vec x) { return hn::IfThenElse(hn::Gt(x, bound), bound, x); }
+HWY_INLINE Vec at_least(Vec bound, Vec x) { return hn::IfThenElse(hn::Lt(x, bound), bound, x); }
+#endif
+
 // exp(x) for x <= 0, within 2 ulp; 0 where the result would be subnormal, NaN for NaN. x = k log 2 + r, and
 // exp(r) = 1 + r + r^2 p(r) with p fitted on |r| <= log(2)/2 (relative error 3e-9).
 HWY_INLINE Vec exp_negative(Vec x) {
@@ -122,10 +132,7 @@ HWY_INLINE Vec exp_negative(Vec x) {
 }
 
 // The same for any x; infinity from 88.4 on, where the result is almost as large as a float can be.
-HWY_INLINE Vec exp_of(Vec x) {
-  const Vec top = hn::Set(D(), 88.4f);
-  return exp_negative(hn::IfThenElse(hn::Gt(x, top), top, x));
-}
+HWY_INLINE Vec exp_of(Vec x) { return exp_negative(at_most(hn::Set(D(), 88.4f), x)); }
 
 // sigmoid(x), and 1 - sigmoid(x) with all its digits.
 struct Sigmoid {

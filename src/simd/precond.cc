@@ -94,7 +94,7 @@ HWY_INLINE LogParts log_parts(Vec inverses, Vec logs, Vec x) {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
   // One instruction each; the lookup takes the low four bits of the index itself.
   const __m512i interval = _mm512_srli_epi32(bits.raw, 23 - 4);
-  return {Vec{_mm512_getexp_ps(x.raw)}, Vec{_mm512_getmant_ps(x.raw, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero)},
+  return {Vec{_mm512_getexp_ps(x.raw)}, Vec{_mm512_getmant_ps(x.raw, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan)},
           Vec{_mm512_permutexvar_ps(interval, inverses.raw)}, Vec{_mm512_permutexvar_ps(interval, logs.raw)}};
 #else
   const auto one = hn::Set(di, 0x3f800000);
@@ -137,6 +137,15 @@ HWY_INLINE Pack<kVecs> centered_log2(const LogConstants& constants, const Pack<k
   }
   const Pack<kVecs> p = polynomial<kVecs>(constants.fit, f);
   return DELTANET_MAP(hn::MulAdd(p.v[i], f.v[i], whole.v[i]));
+}
+
+// The logarithm of x, NaN where x has none because it is NaN or negative: its bits look like those of a number.
+HWY_INLINE Vec log_or_nan([[maybe_unused]] Vec x, Vec log) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return log;  // is NaN, because the mantissa is
+#else
+  return hn::IfThenElse(hn::Ge(x, hn::Zero(D())), log, hn::NaN(D()));
+#endif
 }
 
 template <int kTerms>
@@ -286,12 +295,12 @@ HWY_INLINE void scan_columns(const PrecondScan& p, const LogConstants& log_const
       }
     } else {
       // Keys that are not normalized can overflow A; the logarithm of the largest float squashes as well as a larger
-      // one. What is no number or negative has none: the logarithm's bits would be those of a number.
+      // one.
       const Pack<kVecs> sum = DELTANET_MAP(hn::Add(A.v[i], eps));
-      const Pack<kVecs> shifted = DELTANET_MAP(hn::IfThenElse(hn::Gt(sum.v[i], largest), largest, sum.v[i]));
+      const Pack<kVecs> shifted = DELTANET_MAP(at_most(largest, sum.v[i]));
       const Pack<kVecs> r = centered_log2<kVecs>(log_constants, shifted);
       for (int i = 0; i < kVecs; ++i) {
-        hn::Store(hn::IfThenElse(hn::Ge(sum.v[i], hn::Zero(d)), r.v[i], hn::NaN(d)), d, y + at + i * kLanes);
+        hn::Store(log_or_nan(sum.v[i], r.v[i]), d, y + at + i * kLanes);
       }
       if constexpr (kKeep) {
         const Pack<kVecs> inverse_A = Reciprocal<kVecs>(shifted).product();
