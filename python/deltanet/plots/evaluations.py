@@ -77,7 +77,7 @@ def _model(path, model):
     read = {"file": str(path), "name": str(model["name"]), "row": str(model.get("row")),
             "lengths": {}, "depths": {}, "curves": {}, "titles": {}}  # fmt: skip
     for name, task in model["tasks"].items():
-        read["titles"][name] = str(task["title"])
+        read["titles"][name] = str(task["title"]) + (", more than chance" if task.get("metric") == "score" else "")
         for breakdown in task.get("breakdowns") or []:
             cells = [cell for cell in breakdown["cells"] if cell["value"] is not None]
             if breakdown["by"] == ["length"] and cells:
@@ -141,8 +141,8 @@ def _draw_lengths(ax, task, models, styles):
     ax.set_xscale("log", base=2)
     ax.set_xticks(sorted(lengths), [length_text(length) for length in sorted(lengths)])
     ax.minorticks_off()
-    low = min(0.0, *(value for model in models for _, value, _ in model["lengths"].get(task, [(0, 0, 0)])))
-    ax.set_ylim(low - 0.03, 1.03)
+    low = min(value - error for model in models for _, value, error in model["lengths"].get(task, [(0, 0.0, 0.0)]))
+    ax.set_ylim(min(0.0, low) - 0.03, 1.03)
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
     ax.set_title(_title(models, task), loc="left", fontweight="bold", fontsize=11)
     ax.set_xlabel("tokens")
@@ -193,7 +193,7 @@ def _draw_losses(ax, task, models, styles):
     ax.set_xlabel("tokens before the one that is predicted")
     perplexity = ax.secondary_yaxis("right", functions=(_exp, _log))
     perplexity.set_ylabel("perplexity per token", fontsize=9)
-    perplexity.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    perplexity.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 100 else f"{value:.3g}")
     perplexity.tick_params(labelsize=8)
     perplexity.spines["right"].set_visible(False)
 
