@@ -7,7 +7,9 @@
 #include <string>
 
 #include "deltanet/error.h"
+#include "deltanet/recurrence.h"
 #include "deltanet/rows.h"
+#include "theory/row_formulas.h"
 
 namespace deltanet {
 namespace {
@@ -147,6 +149,20 @@ INSTANTIATE_TEST_SUITE_P(
                     Contradiction{"l2norm_eps_zero_as_float", "gdn", {"l2norm_eps", "1e-46"}, "l2norm_eps"},
                     Contradiction{"l2norm_eps_negative", "gdn", {"l2norm_eps", "-1e-6"}, "l2norm_eps"}),
     [](const auto& test) { return test.param.name; });
+
+TEST(RowFormulas, NameTheStateTheOutputAndEveryGate) {
+  const Shape any{1, 1, 1, 1, 1, 1, 1};
+  for (const Row& row : rows()) {
+    std::string text;
+    for (const theory::RowFormula& line : theory::row_formulas(row.spec)) text += line.equation + "\n";
+    EXPECT_NE(text.find("S_t = "), std::string::npos) << row.name;
+    EXPECT_NE(text.find("o_t = "), std::string::npos) << row.name;
+    for (const char* name : {"beta", "beta_erase", "g_atk", "beta_atk", "log_atk_scale", "ridge", "eta"}) {
+      if (input_shape(row.spec, name, any).empty()) continue;
+      EXPECT_NE(text.find(name), std::string::npos) << row.name << " reads " << name << ":\n" << text;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace deltanet

@@ -41,6 +41,7 @@ def plot_recall(runs: list[dict], output: str | Path) -> None:
         for model, base in pairs:
             _draw_difference(ax, models[model], models[base], styles[_name(model)][0])
         ax.axhline(0, color=GRAY, linewidth=0.8)
+        ax.yaxis.set_major_locator(plt.MaxNLocator(steps=[1, 2, 5, 10]))  # whole points
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+.0f}")
         _titles(ax, "what preconditioning changed", "steps of training")
         ax.set_ylabel("points, seed by seed (band: 95 % interval)")
