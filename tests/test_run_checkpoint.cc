@@ -293,8 +293,8 @@ TEST(RunCheckpoint, StepsMayBeAddedWhereTheLearningRatesStay) {
     bool may;
   };
   // tiny_config: 20 steps, warm-up 5; wsd falls in the last fifth.
-  for (const auto& [schedule, done, may] : {Case{"constant", 20, true}, Case{"wsd", 15, true}, Case{"wsd", 18, false},
-                                            Case{"cosine", 5, true}, Case{"cosine", 8, false}}) {
+  for (const auto& [schedule, done, may] : {Case{"constant", 20, true}, Case{"wsd", 16, true}, Case{"wsd", 17, false},
+                                            Case{"cosine", 5, true}, Case{"cosine", 6, false}}) {
     const TemporaryDirectory out;
     TrainConfig config = tiny_config();
     config.schedule = schedule;
@@ -381,18 +381,22 @@ TEST(TrainRun, OtherDataAreRefusedButTheirPathMayChange) {
 }
 
 // Data are told apart wherever they differ: all else is the same, length included.
-TEST(TrainRun, DataThatDifferInTheirSecondHalfAreRefused) {
+TEST(TrainRun, DataThatDifferInAnyQuarterAreRefused) {
   Runs runs;
   runs.stop_ = true;
   EXPECT_TRUE(runs.go().interrupted);
   runs.stop_ = false;
-  std::string text = contents(runs.folder_ / "text.txt");
-  for (std::size_t i = text.size() / 2; i < text.size(); ++i)
-    text[i] = static_cast<char>(text[i] == '0' ? 'o' : text[i]);
-  put(runs.folder_ / "half.txt", text);
-  runs.config_.data = (runs.folder_ / "half.txt").string();
-  const std::string error = error_of([&] { runs.go(true); });
-  EXPECT_NE(error.find("data was "), std::string::npos) << error;
+  const std::string text = contents(runs.folder_ / "text.txt");
+  runs.config_.data = (runs.folder_ / "changed.txt").string();
+  for (std::size_t quarter = 0; quarter < 4; ++quarter) {
+    std::string changed = text;
+    for (std::size_t i = quarter * text.size() / 4; i < (quarter + 1) * text.size() / 4; ++i) {
+      if (changed[i] == '0') changed[i] = 'o';
+    }
+    put(runs.folder_ / "changed.txt", changed);
+    const std::string error = error_of([&] { runs.go(true); });
+    EXPECT_NE(error.find("data was "), std::string::npos) << "quarter " << quarter << ": " << error;
+  }
 }
 
 TEST(TrainRun, AFolderThatHoldsARunIsRefused) {

@@ -84,6 +84,70 @@ TEST(TokenizerFiles, TemplatesPutAllTheirTokensAround) {
   EXPECT_EQ(tokenizer->encode("abc"), Ids{5});
 }
 
+// ---- small files whose ids are those of Hugging Face's tokenizers
+
+json added(int id, const char* content, bool lstrip = false, bool rstrip = false, bool single_word = false) {
+  return {{"id", id},         {"content", content}, {"single_word", single_word},
+          {"lstrip", lstrip}, {"rstrip", rstrip},   {"normalized", false},
+          {"special", true}};
+}
+
+// All blanks beside a token that takes them, but none that another token has taken; the longest token of those that
+// begin at one place.
+TEST(TokenizerFiles, AddedTokensTakeTheirBlanks) {
+  json file = small();
+  file["added_tokens"] = {
+      added(6, "<s>"),   added(7, "<l>", true),       added(8, "<r>", false, true), added(9, "<w>", false, false, true),
+      added(10, "<s>>"), added(11, "<b>", true, true)};
+  const auto tokenizer = tokenizer_of(file);
+  const std::pair<const char*, Ids> cases[] = {{"a   <l>b", {1, 7, 2}},
+                                               {"a <s>  <l>  b", {1, 0, 6, 7, 0, 0, 2}},
+                                               {"a<r>   b", {1, 8, 2}},
+                                               {"a<r> \t\n b", {1, 8, 2}},
+                                               {"<s>>a", {10, 1}},
+                                               {"<s>> <s>", {10, 0, 6}},
+                                               {"a<w>b", {1, 0, 0, 0, 2}},
+                                               {" <w> ", {0, 9, 0}},
+                                               {"a <w> b", {1, 0, 9, 0, 2}},
+                                               {"c<w>", {4, 0, 0, 0}},
+                                               {"a  <b>  <b>  b", {1, 11, 11, 2}},
+                                               {"  <l>", {7}},
+                                               {" <r> <l> ", {0, 8, 7, 0}},
+                                               {"a<r>  <l>b", {1, 8, 7, 2}}};
+  for (const auto& [text, ids] : cases) EXPECT_EQ(tokenizer->encode(text), ids) << "\"" << text << "\"";
+}
+
+TEST(TokenizerFiles, ByteLevelPutsABlankWhereThereIsNone) {
+  json file = small();
+  file["added_tokens"] = json::array();
+  file["pre_tokenizer"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", false}};
+  file["model"]["vocab"] = {{"?", 0}, {"a", 1}, {"Ġ", 2}, {"Ġa", 3}, {"ĠĠ", 4}};
+  file["model"]["merges"] = {"Ġ Ġ", "Ġ a"};
+  const auto tokenizer = tokenizer_of(file);
+  const std::pair<const char*, Ids> cases[] = {{"a", {3}}, {" a", {3}}, {"  a", {4, 1}}, {"a a", {3, 3}}, {"", {}}};
+  for (const auto& [text, ids] : cases) EXPECT_EQ(tokenizer->encode(text), ids) << "\"" << text << "\"";
+}
+
+TEST(TokenizerFiles, StripTakesFromTheEndsOfEveryToken) {
+  json file = small();
+  file["added_tokens"] = json::array();
+  file["model"]["vocab"] = {{"?", 0}, {"a", 1}, {"b", 2}, {"aa", 3}, {"aaba", 4}, {"baaa", 5}};
+  file["model"]["merges"] = json::array({"a a"});
+  const auto decoded = [&](int start, int stop) {
+    json strip = {{"type", "Strip"}, {"content", "a"}, {"start", start}, {"stop", stop}};
+    file["decoder"] = {{"type", "Sequence"}, {"decoders", {strip, {{"type", "Fuse"}}}}};
+    const auto tokenizer = tokenizer_of(file);
+    std::vector<std::string> texts;
+    for (int32_t id = 1; id <= 5; ++id) texts.push_back(tokenizer->decode(Ids{id}));
+    texts.push_back(tokenizer->decode(Ids{4, 5, 3}));
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(decoded(1, 0), (Texts{"", "b", "a", "aba", "baaa", "ababaaaa"}));
+  EXPECT_EQ(decoded(0, 1), (Texts{"", "b", "a", "aab", "baa", "aabbaaa"}));
+}
+
 // ---- SentencePiece models that are written here: the fields of its format that matter
 
 std::string field(int number, const std::string& bytes) {

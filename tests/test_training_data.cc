@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
 #include "data/corpus/shards.h"
 #include "data/tokenizer/tokenizer_files.h"
@@ -51,6 +52,34 @@ TEST(TrainingData, TheEndIsHeldOut) {
   Batch batch;
   data.held_out->fill(0, held_out, batch);
   EXPECT_EQ(batch.ids.front(), text[static_cast<std::size_t>(train * 32)]);
+}
+
+// Where documents are kept apart, none is predicted from the one before; otherwise they follow one another.
+TEST(TrainingData, DocumentsAreKeptApartWhereThatIsAskedFor) {
+  const TemporaryDirectory folder;
+  std::string lines;
+  for (int i = 0; i < 300; ++i) lines += "{\"text\": \"" + std::string(20, static_cast<char>('a' + i % 26)) + "\"}\n";
+  put(folder / "text.jsonl", lines);
+  TrainConfig config = config_with(folder / "text.jsonl");
+  const TrainingData joined = load_training_data(config, 256);
+  config.document_boundaries = true;
+  const TrainingData apart = load_training_data(config, 256);
+  for (const auto part : {&TrainingData::train, &TrainingData::held_out}) {
+    Batch plain, batch;
+    (joined.*part)->fill(0, 3, plain);
+    (apart.*part)->fill(0, 3, batch);
+    EXPECT_EQ(plain.offsets, (std::vector<int64_t>{0, 32, 64, 96}));
+    EXPECT_EQ(batch.ids, plain.ids);
+    std::vector<int64_t> offsets = {0};
+    for (std::size_t t = 0; t < plain.ids.size(); ++t) {
+      const bool ends = plain.targets[t] != plain.ids[t];  // a document is one letter
+      EXPECT_NE(plain.targets[t], -100);
+      EXPECT_EQ(batch.targets[t], ends ? -100 : plain.targets[t]) << t;
+      if (ends || (t + 1) % 32 == 0) offsets.push_back(static_cast<int64_t>(t) + 1);
+    }
+    EXPECT_EQ(batch.offsets, offsets);
+    EXPECT_GT(offsets.size(), 6u);
+  }
 }
 
 TEST(TrainingData, NothingIsHeldOutThatNobodyEvaluates) {
