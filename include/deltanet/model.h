@@ -138,6 +138,7 @@ class Model {
  private:
   friend class Optimizer;
   friend class Session;
+  friend struct ModelAccess;
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

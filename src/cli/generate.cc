@@ -11,7 +11,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
-#include "cli/text_stream.h"
+#include "model/generation/text_stream.h"
 #include "deltanet/error.h"
 
 namespace deltanet::cli {

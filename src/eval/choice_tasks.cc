@@ -113,6 +113,7 @@ std::vector<Task> choice_tasks() {
            {"hellaswag_validation", "hellaswag_valid", "hellaswag_val", "hellaswag"},
            "activity_label, ctx_a, ctx_b, endings [...], label", "huggingface.co/datasets/Rowan/hellaswag, validation",
            hellaswag),
+      lambada_task(),
       task("piqa", "PIQA", "acc", "everyday physics", {"piqa_validation", "piqa_valid", "piqa"},
            "goal, sol1, sol2, label", "huggingface.co/datasets/baber/piqa, validation", piqa),
       task("winogrande", "WinoG", "acc", "whom a pronoun means",

@@ -62,6 +62,7 @@ struct Example {
   // Numbers that results are broken down by (Task::breakdowns): "length", "depth", "pairs"; or that are only worth
   // keeping with the result of the example and in --dump, such as "tokens" of the prompt.
   std::map<std::string, double> tags = {};
+  std::string place = {};  // where it comes from, for complaints: file and line
 
   Kind kind() const { return static_cast<Kind>(ask.index()); }
 };

@@ -23,8 +23,7 @@ std::string described(const nlohmann::json& value) {
 }  // namespace
 
 void Record::refuse(std::string_view field, const std::string& given, const std::string& expected) const {
-  throw Error("[eval] " + file_ + ": line " + std::to_string(line_) + ": " + std::string(field) + ": given " + given +
-              "; expected " + expected);
+  throw Error("[eval] " + place() + ": " + std::string(field) + ": given " + given + "; expected " + expected);
 }
 
 const nlohmann::json& Record::at(std::string_view field) const {

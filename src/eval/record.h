@@ -22,7 +22,7 @@ class Record {
   std::vector<std::string> texts(std::string_view field) const;              // one or more, none of them blank
   int64_t integer(std::string_view field, int64_t low, int64_t high) const;  // also as a text, "3"
 
-  int64_t line() const { return line_; }
+  std::string place() const { return file_ + ": line " + std::to_string(line_); }
   [[noreturn]] void refuse(std::string_view field, const std::string& given, const std::string& expected) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "eval/result.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -45,38 +46,93 @@ const Metric& find_metric(Kind kind, std::string_view name) {
   throw Error("[eval] metric: given " + std::string(name) + "; expected one that this kind of task has");
 }
 
-Estimate estimate(const Metric& metric, std::span<const ExampleResult> examples) {
-  // A ratio of two sums, whose error is that of the mean of what the examples add beyond the ratio.
+int64_t curve_begin(int64_t interval) {
+  return static_cast<int64_t>(std::ceil(std::exp2(static_cast<double>(interval) / 4.0) - 1e-9));
+}
+
+int64_t curve_interval(int64_t place) {
+  auto interval = static_cast<int64_t>(4 * std::log2(static_cast<double>(place)));
+  while (curve_begin(interval + 1) <= place) ++interval;
+  while (curve_begin(interval) > place) --interval;
+  return interval;
+}
+
+std::vector<CurvePoint> curve(std::span<const ExampleResult> examples) {
+  std::vector<CurvePoint> points;
+  for (const ExampleResult& example : examples) {
+    if (!example.said.contains("curve")) continue;
+    const auto& loss = example.said["curve"]["loss"];
+    const auto& tokens = example.said["curve"]["tokens"];
+    points.resize(std::max(points.size(), loss.size()));
+    for (std::size_t i = 0; i < loss.size(); ++i) {
+      points[i].loss += loss[i].get<double>();
+      points[i].tokens += tokens[i].get<int64_t>();
+    }
+  }
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    points[i].begin = curve_begin(static_cast<int64_t>(i));
+    points[i].end = curve_begin(static_cast<int64_t>(i) + 1);
+    points[i].loss /= static_cast<double>(std::max<int64_t>(1, points[i].tokens));
+  }
+  std::erase_if(points, [](const CurvePoint& point) { return point.tokens == 0; });
+  return points;
+}
+
+namespace {
+
+// A ratio of two sums.
+struct Ratio {
   double scores = 0, weights = 0;
-  const auto weight = [&](const ExampleResult& example) {
-    return metric.weight.empty() ? 1.0 : example.scores.at(std::string(metric.weight));
-  };
+  double value() const { return scores / weights; }
+};
+
+double weight_of(const Metric& metric, const ExampleResult& example) {
+  return metric.weight.empty() ? 1.0 : example.scores.at(std::string(metric.weight));
+}
+
+Ratio ratio_of(const Metric& metric, std::span<const ExampleResult> examples) {
+  Ratio ratio;
   const std::string score(metric.score);
   for (const ExampleResult& example : examples) {
-    scores += example.scores.at(score);
-    weights += weight(example);
+    ratio.scores += example.scores.at(score);
+    ratio.weights += weight_of(metric, example);
   }
-  const double ratio = scores / weights, n = static_cast<double>(examples.size());
-  double squares = 0;
-  for (const ExampleResult& example : examples) {
-    const double beyond = example.scores.at(score) - ratio * weight(example);
-    squares += beyond * beyond;
-  }
-  const double error = n > 1 ? std::sqrt(squares / (n - 1) * n) / weights : std::numeric_limits<double>::quiet_NaN();
-  Estimate result{.value = ratio, .stderr_ = error, .examples = static_cast<int64_t>(examples.size())};
+  return ratio;
+}
+
+// The value and its derivative at a ratio.
+std::pair<double, double> value_at(const Metric& metric, double ratio) {
   switch (metric.aggregate) {
     case Aggregate::kMean:
-      break;
+      return {ratio, 1};
     case Aggregate::kPerplexity:
-      result.value = std::exp(-ratio);
-      result.stderr_ = error * result.value;
-      break;
+      return {std::exp(-ratio), -std::exp(-ratio)};
     case Aggregate::kBits:
-      result.value = -ratio * std::numbers::log2e;
-      result.stderr_ = error * std::numbers::log2e;
-      break;
+      return {-ratio * std::numbers::log2e, -std::numbers::log2e};
   }
-  return result;
+  throw Error("[eval] aggregate: no such kind");
+}
+
+}  // namespace
+
+std::vector<double> contributions(const Metric& metric, std::span<const ExampleResult> examples) {
+  const Ratio ratio = ratio_of(metric, examples);
+  const double slope = value_at(metric, ratio.value()).second;
+  const std::string score(metric.score);
+  std::vector<double> added;
+  for (const ExampleResult& example : examples) {
+    added.push_back(slope * (example.scores.at(score) - ratio.value() * weight_of(metric, example)) / ratio.weights);
+  }
+  return added;
+}
+
+Estimate estimate(const Metric& metric, std::span<const ExampleResult> examples) {
+  const auto n = static_cast<double>(examples.size());
+  double squares = 0;
+  for (const double added : contributions(metric, examples)) squares += added * added;
+  return {.value = value_at(metric, ratio_of(metric, examples).value()).first,
+          .stderr_ = n > 1 ? std::sqrt(squares / (n - 1) * n) : std::numeric_limits<double>::quiet_NaN(),
+          .examples = std::ssize(examples)};
 }
 
 std::vector<Cell> break_down(const Metric& metric, const Breakdown& by, std::span<const ExampleResult> examples) {

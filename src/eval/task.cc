@@ -13,7 +13,7 @@ namespace {
 
 std::vector<Task> all_tasks() {
   std::vector<Task> all;
-  for (const auto& table : {language_tasks, choice_tasks, retrieval_tasks, needle_tasks, synthetic_tasks}) {
+  for (const auto& table : {choice_tasks, language_tasks, retrieval_tasks, needle_tasks, synthetic_tasks}) {
     for (Task& task : table()) all.push_back(std::move(task));
   }
   return all;
@@ -24,6 +24,7 @@ LoadedTask from_file(const Task& task, const TaskOptions& options) {
   LoadedTask loaded;
   read_records(file, [&](const Record& record) {
     loaded.examples.push_back(task.make(record));
+    loaded.examples.back().place = record.place();
     return static_cast<int64_t>(loaded.examples.size()) != options.limit;
   });
   loaded.about = about_file(file);

@@ -66,6 +66,8 @@ struct Task {
   Kind kind;
   std::string_view metric;   // the one of the paper; results hold all metrics of the kind
   std::string_view summary;  // for the list of tasks
+  // The column of its perplexity, in tables that begin with such; empty: none.
+  std::string_view perplexity_title = {};
 
   // Examples from the lines of a file.
   std::vector<std::string_view> files = {};  // without .jsonl, .jsonl.gz or .jsonl.zst; the first that exists

@@ -22,6 +22,11 @@ struct Model::Impl {
         weights(std::make_shared<Weights>(layout, options.weights, /*keep_masters=*/false)),
         language_model(weights, options.threads),
         threads(options.threads) {}
+  Impl(std::shared_ptr<Weights> shared, int threads_of_passes)
+      : layout(shared->shared_layout()),
+        weights(std::move(shared)),
+        language_model(weights, threads_of_passes),
+        threads(threads_of_passes) {}
 
   const Parameter& find(std::string_view name) const {
     for (const Parameter& parameter : layout->parameters()) {
@@ -42,6 +47,16 @@ struct Model::Impl {
   int threads;
   GradientArrays gradients;      // empty until they are wanted
   std::filesystem::path source;  // where it was loaded from; empty: nowhere
+};
+
+// For the rooms above.
+struct ModelAccess {
+  // A model of weights that somebody else has, such as a trainer between its steps.
+  static Model of(std::shared_ptr<Weights> weights, int threads) {
+    return Model(std::make_unique<Model::Impl>(std::move(weights), threads));
+  }
+  static const Config& config(const Model& model) { return model.impl_->layout->config(); }
+  static uint64_t fingerprint(const Model& model) { return model.impl_->weights->fingerprint(); }
 };
 
 struct Session::Impl {

@@ -21,6 +21,7 @@ class Weights {
   Weights(std::shared_ptr<const Layout> layout, nn::WeightType type, bool keep_masters);
 
   const Layout& layout() const { return *layout_; }
+  const std::shared_ptr<const Layout>& shared_layout() const { return layout_; }
   nn::WeightType type() const { return type_; }
 
   nn::Weight matrix(const MatrixAt& at) const;

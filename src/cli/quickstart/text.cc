@@ -9,10 +9,10 @@
 #include "base/text.h"
 #include "cli/live_lines.h"
 #include "cli/terminal.h"
-#include "cli/text_stream.h"
 #include "deltanet/model.h"
 #include "deltanet/tokenizer.h"
 #include "experiments/text_model.h"
+#include "model/generation/text_stream.h"
 
 namespace deltanet::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include "deltanet/tokenizer.h"
 #include "model/generation/stop_matcher.h"
 
-namespace deltanet::cli {
+namespace deltanet {
 
 // Tokens in, text out as soon as it is certain: whole characters, and nothing that may be the beginning of a stop
 // string.
@@ -27,4 +27,4 @@ class TextStream {
   StopMatcher matcher_;
 };
 
-}  // namespace deltanet::cli
+}  // namespace deltanet
