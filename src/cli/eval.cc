@@ -57,26 +57,11 @@ void print_tasks() {
   }
 }
 
-// Names of tasks and of groups, each task once, in the order given.
 std::vector<const Task*> tasks_of(const Settings& settings) {
-  std::vector<const Task*> chosen;
-  const auto add = [&](const Task& task) {
-    if (std::find(chosen.begin(), chosen.end(), &task) == chosen.end()) chosen.push_back(&task);
-  };
-  for (const std::string& name : settings.tasks) {
-    const std::size_t before = chosen.size();
-    bool is_group = false;
-    for (const Task& task : eval::tasks()) {
-      if (task.group != name || task.name == name) continue;
-      is_group = true;
-      add(task);
-    }
-    if (!is_group && before == chosen.size()) add(eval::find_task(name));
-  }
-  if (!settings.options.text.empty()) add(eval::find_task("text"));
-  if (chosen.empty())
-    throw Error("[eval] expected --tasks LIST or --text FILE; `deltanet eval --list` shows the tasks");
-  return chosen;
+  std::vector<std::string> names = settings.tasks;
+  if (!settings.options.text.empty()) names.emplace_back("text");
+  if (names.empty()) throw Error("[eval] expected --tasks LIST or --text FILE; `deltanet eval --list` shows the tasks");
+  return eval::chosen_tasks(names);
 }
 
 // The last part of the paths, as far as that tells them apart.
@@ -110,19 +95,14 @@ struct Evaluated {
                                ? json["max_position_embeddings"].get<int64_t>()
                                : 2048;
     if (settings.max_length) ask.rules.max_length = *settings.max_length;
-    ask.end_ids = model->end_ids();
-    if (tokenizer && tokenizer->eos()) ask.end_ids.push_back(*tokenizer->eos());
-    if (settings.prefix_token) {
-      if (*settings.prefix_token < 0 || *settings.prefix_token >= model->vocab_size()) {
-        throw Error(fmt::format("[eval] --prefix-token: given {}; expected 0 to {}, the vocabulary of {}",
-                                *settings.prefix_token, model->vocab_size() - 1, directory));
-      }
-      ask.rules.prefix = static_cast<int32_t>(*settings.prefix_token);
-    } else if (tokenizer && (tokenizer->bos() || tokenizer->eos())) {
-      ask.rules.prefix = tokenizer->bos() ? tokenizer->bos() : tokenizer->eos();
-    } else if (config.bos_token_id || config.eos_token_id) {
-      ask.rules.prefix = static_cast<int32_t>(config.bos_token_id ? *config.bos_token_id : *config.eos_token_id);
+    ask.end_ids = eval::end_ids_of(config, tokenizer.get());
+    ask.rules.prefix = eval::prefix_of(config, tokenizer.get());
+    if (!settings.prefix_token) return;
+    if (*settings.prefix_token < 0 || *settings.prefix_token >= model->vocab_size()) {
+      throw Error(fmt::format("[eval] --prefix-token: given {}; expected 0 to {}, the vocabulary of {}",
+                              *settings.prefix_token, model->vocab_size() - 1, directory));
     }
+    ask.rules.prefix = static_cast<int32_t>(*settings.prefix_token);
   }
 
   nlohmann::ordered_json about() const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -90,25 +91,32 @@ void print_curves(std::span<const ModelReport> reports) {
   }
 }
 
+// By two tags: a line for each value of the first, a column for each of the second.
 void print_breakdowns(std::span<const ModelReport> reports) {
   for (const ModelReport& report : reports) {
     for (const auto& [task, result] : report.tasks) {
-      for (std::size_t b = 0; b < task->breakdowns.size(); ++b) {
-        const eval::Breakdown& by = task->breakdowns[b];
-        if (b == 0 && by.size() == 1) continue;  // in the table
-        std::vector<std::vector<std::string>> rows = {{bold(fmt::format("{}, {}", report.name, task->name))}};
-        std::vector<std::size_t> numbers;
-        for (const std::string_view tag : by) rows[0].emplace_back(tag);
-        rows[0].emplace_back(task->metric);
-        rows[0].emplace_back("examples");
-        for (std::size_t i = 1; i < rows[0].size(); ++i) numbers.push_back(i);
+      for (const eval::Breakdown& by : task->breakdowns) {
+        if (by.size() != 2) continue;  // those of one tag are in the table
         const eval::Metric& metric = eval::find_metric(task->kind, task->metric);
+        std::map<double, std::map<double, std::string>> lines;
+        std::set<double> columns;
         for (const eval::Cell& cell : eval::break_down(metric, by, result.examples)) {
-          std::vector<std::string> row = {""};
-          for (const std::string_view tag : by) row.push_back(fmt::format("{:g}", cell.tags.at(std::string(tag))));
-          row.push_back(estimate_text(metric, cell.estimate));
-          row.push_back(std::to_string(cell.estimate.examples));
-          rows.push_back(std::move(row));
+          const double line = cell.tags.at(std::string(by[0])), column = cell.tags.at(std::string(by[1]));
+          lines[line][column] = eval::value_text((metric.is_share() ? 100 : 1) * cell.estimate.value, 1);
+          columns.insert(column);
+        }
+        std::vector<std::vector<std::string>> rows = {
+            {bold(fmt::format("{}, {}: {} by {}, {}", report.name, task->name, task->metric, by[0], by[1]))}};
+        std::vector<std::size_t> numbers;
+        for (const double column : columns) {
+          numbers.push_back(rows[0].size());
+          rows[0].push_back(fmt::format("{:g}", column));
+        }
+        for (const auto& [line, values] : lines) {
+          rows.push_back({fmt::format("{:g}", line)});
+          for (const double column : columns) {
+            rows.back().push_back(values.contains(column) ? values.at(column) : "-");
+          }
         }
         fmt::print("\n");
         print_table(rows, numbers);

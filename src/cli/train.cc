@@ -16,6 +16,7 @@
 #include "cli/model_options.h"
 #include "cli/processes.h"
 #include "cli/terminal.h"
+#include "cli/train_tasks.h"
 #include "deltanet/error.h"
 #include "train/run/run_checkpoint.h"
 #include "train/run/train_run.h"
@@ -54,8 +55,8 @@ void catch_signals() {
 // On a terminal one line that is written over and a line for each evaluation; otherwise a line for each logged step.
 class Screen final : public TrainObserver {
  public:
-  explicit Screen(const TrainConfig& config)
-      : config_(config), is_live_(isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {}
+  Screen(const TrainConfig& config, TrainTasks* tasks)
+      : config_(config), tasks_(tasks), is_live_(isatty(STDOUT_FILENO) != 0 && isatty(STDERR_FILENO) != 0) {}
 
   void preparing(const char* what) override { progress_.show(fmt::format("{} ...", what)); }
 
@@ -82,10 +83,14 @@ class Screen final : public TrainObserver {
     std::fflush(stdout);
   }
 
+  TaskScores evaluate(Trainer& trainer) override {
+    return tasks_->evaluate(trainer, [&](const std::string& text) { progress_.show(text); });
+  }
+
   void stepped(const Metrics& metrics) override { progress_.show(line(metrics)); }
 
   void logged(const Metrics& metrics) override {
-    if (!is_live_ || metrics.val_loss) print(line(metrics));
+    if (!is_live_ || metrics.val_loss || !metrics.tasks.empty()) print(line(metrics));
   }
 
   void saved(const fs::path& checkpoint) override { print("saved " + checkpoint.string()); }
@@ -101,6 +106,7 @@ class Screen final : public TrainObserver {
     if (metrics.val_loss) {
       text += fmt::format("  val_loss {:.4f}  perplexity {:.2f}", *metrics.val_loss, std::exp(*metrics.val_loss));
     }
+    for (const auto& [task, score] : metrics.tasks) text += fmt::format("  {} {:.4g}", task, score);
     return text;
   }
   void print(const std::string& text) {
@@ -109,7 +115,8 @@ class Screen final : public TrainObserver {
   }
 
   const TrainConfig& config_;
-  bool is_live_;  // the line that is written over, on standard error, is seen
+  TrainTasks* tasks_;  // null: none
+  bool is_live_;       // the line that is written over, on standard error, is seen
   Progress progress_;
 };
 
@@ -158,7 +165,9 @@ int run(const Settings& settings) {
   TrainResult result;
   try {
     if (processes->rank() == 0) check_run_folder(config, settings.resume);
-    Screen screen(config);
+    std::optional<TrainTasks> tasks;
+    if (processes->rank() == 0 && !config.eval_tasks.empty()) tasks.emplace(config);
+    Screen screen(config, tasks ? &*tasks : nullptr);
     if (processes->rank() == 0) screen.preparing("reading the data");
     const TrainingData data = load_training_data(config, config.model_config().vocab_size);
     catch_signals();

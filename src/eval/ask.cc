@@ -264,6 +264,21 @@ class Asking {
 
 }  // namespace
 
+std::optional<int32_t> prefix_of(const Config& config, const Tokenizer* tokenizer) {
+  if (tokenizer && tokenizer->bos()) return tokenizer->bos();
+  if (tokenizer && tokenizer->eos()) return tokenizer->eos();
+  if (config.bos_token_id) return static_cast<int32_t>(*config.bos_token_id);
+  if (config.eos_token_id) return static_cast<int32_t>(*config.eos_token_id);
+  return {};
+}
+
+std::vector<int32_t> end_ids_of(const Config& config, const Tokenizer* tokenizer) {
+  std::vector<int32_t> ids;
+  if (config.eos_token_id) ids.push_back(static_cast<int32_t>(*config.eos_token_id));
+  if (tokenizer && tokenizer->eos()) ids.push_back(*tokenizer->eos());
+  return ids;
+}
+
 TaskResult ask(Model& model, const Task& task, const LoadedTask& loaded, const TaskModel& reader,
                const AskOptions& options, SavedExamples* saved,
                const std::function<void(const AskProgress&)>& on_progress) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "deltanet/model.h"
@@ -9,6 +10,7 @@
 #include "eval/result.h"
 #include "eval/saved_examples.h"
 #include "eval/task.h"
+#include "model/config/config.h"
 
 // Asks a model the examples of a task.
 
@@ -20,6 +22,11 @@ struct AskOptions {
   std::vector<int32_t> end_ids = {};  // end what is said
   int threads = 0;                    // of the tokenizer
 };
+
+// BOS, else EOS: of the tokenizer (null: none), else of config.json.
+std::optional<int32_t> prefix_of(const Config& config, const Tokenizer* tokenizer);
+// The EOS of both.
+std::vector<int32_t> end_ids_of(const Config& config, const Tokenizer* tokenizer);
 
 struct AskProgress {
   int64_t examples = 0, all_examples = 0;

@@ -1,5 +1,6 @@
 #include "eval/task.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/edit_distance.h"
@@ -45,6 +46,38 @@ const Task& find_task(std::string_view name) {
   std::vector<std::string_view> known;
   for (const Task& task : tasks()) known.push_back(task.name);
   throw Error("[eval] tasks: given " + in_quotes(name) + "; expected names of tasks" + suggestion(name, known));
+}
+
+std::vector<const Task*> chosen_tasks(std::span<const std::string> names) {
+  std::vector<const Task*> chosen;
+  const auto add = [&](const Task& task) {
+    if (std::find(chosen.begin(), chosen.end(), &task) == chosen.end()) chosen.push_back(&task);
+  };
+  for (const std::string& name : names) {
+    const auto of_group = [&](const Task& task) { return task.group == name; };
+    const bool is_task =
+        std::any_of(tasks().begin(), tasks().end(), [&](const Task& task) { return task.name == name; });
+    if (is_task || std::none_of(tasks().begin(), tasks().end(), of_group)) {
+      add(find_task(name));
+      continue;
+    }
+    for (const Task& task : tasks()) {
+      if (of_group(task)) add(task);
+    }
+  }
+  return chosen;
+}
+
+std::vector<const Task*> chosen_tasks(std::string_view names) {
+  std::vector<std::string> parts(1);
+  for (const char c : names) {
+    if (c == ',') {
+      parts.emplace_back();
+    } else if (c != ' ') {
+      parts.back() += c;
+    }
+  }
+  return chosen_tasks(parts);
 }
 
 LoadedTask load_task(const Task& task, const TaskOptions& options, const TaskModel& model) {

@@ -85,6 +85,9 @@ struct Task {
 };
 
 std::span<const Task> tasks();
+// Names of tasks and of groups, each task once, in the order given; also separated by commas in one text.
+std::vector<const Task*> chosen_tasks(std::span<const std::string> names);
+std::vector<const Task*> chosen_tasks(std::string_view names);
 const Task& find_task(std::string_view name);  // throws Error with the nearest name
 
 // Throws Error where data are missing, with the names and fields that are expected and where people get them, and where

@@ -55,6 +55,10 @@ std::vector<Key> make_keys() {
       {"log_every", &C::log_every, false, 1, kMany},
       {"eval_every", &C::eval_every, false, 0, kMany},
       {"eval_batches", &C::eval_batches, true, 1, 1 << 24},  // decides what is held out
+      {"eval_tasks", &C::eval_tasks, false},
+      {"eval_tasks_data", &C::eval_tasks_data, false},
+      {"eval_tasks_every", &C::eval_tasks_every, false, 0, kMany},
+      {"eval_tasks_limit", &C::eval_tasks_limit, false, 0, kMany},
       {"checkpoint_every", &C::checkpoint_every, false, 0, kMany},
       {"keep_checkpoints", &C::keep_checkpoints, false, 1, kMany},
       {"tensorboard", &C::tensorboard, false},

@@ -50,11 +50,16 @@ struct TrainConfig {
   std::string out;
   int64_t log_every = 10;
   int64_t eval_every = 1000, eval_batches = 4;  // 0: never; a batch has batch_size sequences
+  std::string eval_tasks;        // of `deltanet eval`, separated by commas: arc_easy,lambada; empty: none
+  std::string eval_tasks_data;   // the folder of their files
+  int64_t eval_tasks_every = 0;  // 0: with eval_every
+  int64_t eval_tasks_limit = 0;  // only the first examples of each; 0: all
   int64_t checkpoint_every = 1000, keep_checkpoints = 3;
   bool tensorboard = true;
 
   Schedule schedule_of_steps() const;
   AdamWOptions adamw() const;
+  int64_t steps_between_tasks() const { return eval_tasks_every > 0 ? eval_tasks_every : eval_every; }
   int64_t sequences_per_pass() const;  // micro_batch, or what 0 stands for
   Config model_config() const;         // throws Error when the model is not given or not valid
 };

@@ -24,6 +24,7 @@ std::string metrics_line(const Metrics& metrics) {
       {"grad_norm", metrics.grad_norm}, {"tokens", metrics.tokens}, {"tokens_per_second", metrics.tokens_per_second},
       {"bad_steps", metrics.bad_steps}};
   if (metrics.val_loss) json["val_loss"] = *metrics.val_loss;
+  for (const auto& [task, score] : metrics.tasks) json["tasks"][task] = score;
   return json.dump() + "\n";
 }
 

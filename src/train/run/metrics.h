@@ -4,8 +4,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace deltanet {
+
+using TaskScores = std::vector<std::pair<std::string, double>>;
 
 // What is reported about a step.
 struct Metrics {
@@ -15,6 +19,7 @@ struct Metrics {
   double tokens_per_second = 0;
   int64_t bad_steps = 0;           // so far
   std::optional<double> val_loss;  // where this step was evaluated
+  TaskScores tasks;                // the same of tasks (TrainObserver::evaluate)
 };
 
 // One line of JSON. Numbers that are not finite, which JSON lacks, are null.

@@ -112,6 +112,7 @@ class Records {
                        {"grad_norm", metrics.grad_norm},
                        {"tokens_per_second", metrics.tokens_per_second}};
     if (metrics.val_loss) scalars.emplace_back("val_loss", *metrics.val_loss);
+    for (const auto& [task, score] : metrics.tasks) scalars.emplace_back("tasks/" + task, score);
     tensorboard_->write(metrics.step, scalars);
   }
 
@@ -185,10 +186,14 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
                     .tokens = report.step * config.batch_size * config.sequence_length,
                     .tokens_per_second = tokens_per_step * static_cast<double>(timed_steps) / watch.seconds(),
                     .bad_steps = trainer.state().bad_steps,
-                    .val_loss = {}};
+                    .val_loss = {},
+                    .tasks = {}};
     interrupted = asked_to_stop(stop, processes);
     if (data.held_out && is_due(report.step, config.eval_every)) metrics.val_loss = trainer.evaluate(*data.held_out);
-    const bool logs = metrics.val_loss || is_due(report.step, config.log_every);
+    if (speaks && !interrupted && !config.eval_tasks.empty() && is_due(report.step, config.steps_between_tasks())) {
+      metrics.tasks = observer.evaluate(trainer);
+    }
+    const bool logs = metrics.val_loss || !metrics.tasks.empty() || is_due(report.step, config.log_every);
     if (speaks) {
       observer.stepped(metrics);
       if (logs) {

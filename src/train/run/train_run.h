@@ -16,6 +16,9 @@ class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void preparing(const char* /*what*/) {}  // before something that takes a while
+  // Asked for every steps_between_tasks() steps where the config names tasks, and at the end: what the model can do
+  // by now, by task. It goes with the metrics of the step. Nobody trains meanwhile.
+  virtual TaskScores evaluate(Trainer& /*trainer*/) { return {}; }
   virtual void started(const Trainer& /*trainer*/, const TrainingData& /*data*/) {}
   virtual void stepped(const Metrics& /*metrics*/) {}  // every step
   virtual void logged(const Metrics& /*metrics*/) {}   // those that are kept in metrics.jsonl
