@@ -17,12 +17,10 @@
 namespace deltanet {
 namespace {
 
-#ifdef DELTANET_OPENMP
 // Of a process only the thread that calls fork() lives on in the child, but OpenMP still counts on its other threads.
 bool forked = false;
-[[maybe_unused]] const int watches_fork = pthread_atfork(nullptr, nullptr, [] { forked = true; });
-#else
-constexpr bool forked = false;
+#ifdef DELTANET_OPENMP
+[[maybe_unused]] const int kWatchesFork = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 #endif
 
 void set_openmp_threads([[maybe_unused]] int threads) {

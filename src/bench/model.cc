@@ -180,6 +180,7 @@ class ModelBench {
 
     const auto rates = [](const std::vector<double>& of, int64_t bytes) {
       std::vector<double> rate;
+      rate.reserve(of.size());
       for (double one : of) rate.push_back(static_cast<double>(bytes) / one * 1e-9);
       return rate;
     };

@@ -24,7 +24,7 @@ bool BatchModel::shares_out(const Layout& layout, int threads, int64_t sequences
          (threads - 1) * (parameters(layout) + logits) <= kMostForThreads;
 }
 
-BatchModel::BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length,
+BatchModel::BatchModel(const std::shared_ptr<const Weights>& weights, int threads, int64_t sequences, int64_t length,
                        Keep keep, bool whole)
     : threads_(threads > 0 ? threads : default_threads()), keep_(keep) {
   const bool apart = !whole && shares_out(weights->layout(), threads_, sequences, sequences * length);

@@ -19,7 +19,7 @@ class BatchModel {
  public:
   // `sequences` of `length` tokens are the largest batch to expect. With `whole`, sequences are never shared out:
   // gradients are complete layer by layer, as loss_and_gradients() reports them.
-  BatchModel(std::shared_ptr<const Weights> weights, int threads, int64_t sequences, int64_t length, Keep keep,
+  BatchModel(const std::shared_ptr<const Weights>& weights, int threads, int64_t sequences, int64_t length, Keep keep,
              bool whole = false);
 
   // Whether the sequences of a batch of so many tokens are shared out over the threads.

@@ -77,6 +77,7 @@ const Key& find_key(std::string_view name, const std::string& file) {
   const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == name; });
   if (found != keys.end()) return *found;
   std::vector<std::string_view> names;
+  names.reserve(keys.size());
   for (const Key& key : keys) names.push_back(key.name);
   throw Error("[train] " + file + ": unknown key " + in_quotes(name) + "; " + suggestion(name, names));
 }
