@@ -281,6 +281,15 @@ TEST(AtomicFile, ErrorsNameFileAndReason) {
   fs::permissions(directory.path(), fs::perms::owner_all);
 }
 
+TEST(AtomicFile, ANewFileHasThePermissionsOfAnyOther) {
+  const TemporaryDirectory directory;
+  const mode_t before = umask(0027);
+  AtomicFile file(directory / "a");
+  file.commit();
+  umask(before);
+  EXPECT_EQ(fs::status(directory / "a").permissions(), fs::perms(0640));
+}
+
 TEST(AtomicFile, KeepsPermissionsOfTheReplacedFile) {
   const TemporaryDirectory directory;
   put(directory / "a", "old");

@@ -74,6 +74,16 @@ TEST(TensorBoard, FilesReadBack) {
   EXPECT_NE(messages[3].find("loss"), std::string::npos);
 }
 
+TEST(Metrics, ALineHasEveryNumberUnderItsName) {
+  Metrics metrics{
+      .step = 3, .loss = 1.5, .lr = 0.25, .grad_norm = 2.5, .tokens = 700, .tokens_per_second = 12.5, .bad_steps = 2};
+  const std::string line =
+      R"({"step":3,"loss":1.5,"lr":0.25,"grad_norm":2.5,"tokens":700,"tokens_per_second":12.5,"bad_steps":2)";
+  EXPECT_EQ(metrics_line(metrics), line + "}\n");
+  metrics.val_loss = 0.75;
+  EXPECT_EQ(metrics_line(metrics), line + ",\"val_loss\":0.75}\n");
+}
+
 TEST(Metrics, ResumingDropsWhatCameAfterTheCheckpoint) {
   const TemporaryDirectory folder;
   const auto path = folder / "metrics.jsonl";
