@@ -463,7 +463,7 @@ class NeedleErrors : public testing::Test {
 };
 
 TEST_F(NeedleErrors, MissingAndBadHaystacksAreNamed) {
-  expect(error("s_niah_2"), {"--haystack: none is given", "5,500 words", "paul_graham_essays"});
+  expect(error("s_niah_2"), {"--haystack: none is given", "6,000 words", "paul_graham_essays"});
   options_.haystack = (directory_ / "none.txt").string();
   expect(error("s_niah_2"), {"--haystack", "none.txt"});
   options_.haystack = directory_.path().string();

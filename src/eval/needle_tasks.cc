@@ -70,7 +70,7 @@ std::unique_ptr<Haystack> haystack_of(const Variant& variant, const TaskOptions&
   if (options.haystack.empty()) {
     throw Error("[eval] --haystack: none is given, and " + std::string(variant.name) +
                 " hides its needle in running text; expected a file of English prose that the model was not trained "
-                "on, as text or as JSON lines with \"text\" (about 5,500 words for 8192 tokens). The paper's are Paul "
+                "on, as text or as JSON lines with \"text\" (about 6,000 words for 8192 tokens). The paper's are Paul "
                 "Graham's essays, huggingface.co/datasets/baber/paul_graham_essays");
   }
   if (!std::filesystem::is_regular_file(options.haystack)) {

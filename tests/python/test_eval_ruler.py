@@ -1,6 +1,8 @@
 """deltanet-eval on the harness's own long tasks: RULER's needles and in-context retrieval, with data made here."""
 
+import json
 import os
+import re
 import sys
 import types
 from pathlib import Path
@@ -18,6 +20,7 @@ from lm_eval.tasks import TaskManager
 
 import deltanet
 from deltanet.evaluation import DeltanetLM
+from test_cli import PROGRAM, succeed
 from test_eval import CONFIG
 
 WORDS = {"nouns": ["lantern", "harbor", "falcon"], "adjectives": ["brave", "quiet"], "verbs": ["go"]}
@@ -123,3 +126,38 @@ def test_retrieval(model_of_bytes, monkeypatch, task):
     results, samples = evaluate(lm, task, {})
     assert [sample["resps"][0][0] for sample in samples] == [text.split(stop)[0] for text in said]
     assert results["contains,none"] == 0.5
+
+
+def without_needle(prompt, answer):
+    """A prompt with neither needle nor names, and its needle."""
+    (needle,) = re.findall(r"One of the special magic \w+ for \S+ is: \S+\.", prompt)
+    key = re.search(r"for (\S+) is", needle)[1]
+    assert answer in needle
+    rest = prompt.replace(needle, "NEEDLE").replace(key, "KEY")
+    # It stood in a line of its own or between two words, with a blank also where there was none.
+    rest = rest.replace("NEEDLE\n", "").replace(" NEEDLE ", " ").replace("\n ", "\n").replace(" \n", "\n")
+    return rest, needle.replace(key, "KEY").replace(answer, "VALUE")
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason=f"{PROGRAM} is not built")
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_native_needles_are_those_of_ruler(model_of_bytes, local_data, tmp_path, number):
+    """The same haystack, as long, around the same needle and question, to the blank."""
+    length = 8192
+    essays = tmp_path / "essays.txt"
+    essays.write_text("\n".join(datasets.load_dataset("baber/paul_graham_essays")["text"]))
+    dump = tmp_path / "prompts.jsonl"
+    succeed("eval", model_of_bytes, "--tasks", f"s_niah_{number}", "--lengths", length, "--fit", "harness", "--haystack",
+            essays, "--samples", 60, "--dump", dump)  # fmt: skip
+    native = [json.loads(line) for line in dump.read_text().splitlines()]
+    assert {line["tokens"] for line in native} == {len(line["prompt"].encode()) for line in native}
+
+    DeltanetLM(str(model_of_bytes), prefix_token_id=10)
+    name = f"niah_single_{number}"
+    task = manager({"max_seq_lengths": [length]}).load([name])["tasks"][name]
+    theirs = [(f"{doc['input']} {doc['gen_prefix']}", doc["outputs"][0]) for doc in task.test_docs()]
+    ours = [(line["prompt"], line["answer"]) for line in native]
+    assert {without_needle(*pair) for pair in ours} == {without_needle(*pair) for pair in theirs}
+    if number > 1:  # one of RULER's 40 depths
+        depths = {round(100 * i / 39) for i in range(40)}
+        assert {line["depth"] for line in native} <= depths

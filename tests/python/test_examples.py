@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from test_cli import PROGRAM
+
 FOLDER = Path(__file__).parents[2] / "examples"
 
 # Script: the module it needs, arguments, what it prints.
@@ -15,12 +17,14 @@ EXAMPLES = {
     "drop_in_operator.py": ("torch", ["--length", "96", "--heads", "2", "--dim", "32"], "times as fast"),
     "evaluate_model.py": ("lm_eval", ["--steps", "2", "--out", "tasks"], "capitals_written"),
     "plot_training.py": ("matplotlib", ["--steps", "3", "--out", "runs"], "wrote runs/losses.png"),
+    "track_state.py": ("deltanet", ["--steps", "2", "--samples", "4", "--lengths", "8", "--out", "models"], "beta-below-2"),
 }
 WITH_NUMBERS = {"accelerate_qwen3_next.py", "train_hf.py"}  # functions of their own below
 
 
 def run(name, arguments, folder):
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "DELTANET_PROGRAM": str(PROGRAM.absolute())}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"} | paths
     process = subprocess.run(
         [sys.executable, FOLDER / name, *arguments],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
