@@ -14,8 +14,8 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/terminal.h"
-#include "model/generation/text_stream.h"
 #include "deltanet/error.h"
+#include "model/generation/text_stream.h"
 
 namespace deltanet::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "base/stopwatch.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/eval_tables.h"
@@ -215,16 +216,14 @@ class Evaluation {
       saved.emplace(fs::path(settings_.save_examples) / fmt::format("{}.{}.jsonl", name, task.name),
                     identity(evaluated, task, loaded));
     }
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch clock;
     eval::TaskResult result = eval::ask(
         *evaluated.model, task, loaded, evaluated.reader, evaluated.ask, saved ? &*saved : nullptr,
         [&](const eval::AskProgress& progress) {
-          const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-          const double speed = static_cast<double>(progress.tokens) / seconds;
-          lines.set(0, fmt::format("{}  {}/{} examples  {}/{} tokens  {} tokens/s  {} left", title, progress.examples,
-                                   progress.all_examples, count_text(static_cast<double>(progress.tokens)),
-                                   count_text(static_cast<double>(progress.all_tokens)), count_text(speed),
-                                   duration_text(static_cast<double>(progress.all_tokens - progress.tokens) / speed)));
+          const auto tokens = static_cast<double>(progress.tokens), all = static_cast<double>(progress.all_tokens);
+          lines.set(0, fmt::format("{}  {}/{} examples  {}/{} tokens  {} tokens/s  {}", title, progress.examples,
+                                   progress.all_examples, count_text(tokens), count_text(all),
+                                   count_text(tokens / clock.seconds()), left_text(clock.seconds(), tokens / all)));
         });
     const eval::Estimate value = eval::estimate(eval::find_metric(task.kind, task.metric), result.examples);
     std::string line =

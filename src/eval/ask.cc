@@ -1,7 +1,6 @@
 #include "eval/ask.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <string>
@@ -9,6 +8,7 @@
 #include <variant>
 
 #include "base/parallel.h"
+#include "base/stopwatch.h"
 #include "deltanet/error.h"
 #include "eval/score.h"
 #include "model/generation/text_stream.h"
@@ -35,7 +35,7 @@ class Asking {
   }
 
   TaskResult run() {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch clock;
     parallel_for(options_.threads, std::ssize(examples_),
                  [&](int64_t i) { encoded_[i] = encode(examples_[i], reader_, options_.rules); });
     done_.resize(examples_.size());
@@ -61,7 +61,7 @@ class Asking {
         score();
       }
     }
-    result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    result_.seconds = clock.seconds();
     return std::move(result_);
   }
 
@@ -143,19 +143,19 @@ class Asking {
 
   static ExampleResult scores_of(const Choice& choice, const Pending& pending) {
     ExampleResult result;
-    std::vector<double> raw, normalised;
+    std::vector<double> raw, normalized;
     std::vector<bool> greedy;
     for (std::size_t i = 0; i < choice.options.size(); ++i) {
       const Sum& sum = pending.sums[i];
       raw.push_back(sum.log_prob);
-      normalised.push_back(sum.log_prob / static_cast<double>(choice.options[i].length));
+      normalized.push_back(sum.log_prob / static_cast<double>(choice.options[i].length));
       greedy.push_back(sum.greedy == sum.tokens);
     }
     const auto is_right = [&](const std::vector<double>& values) {  // of equal ones the first counts
       const auto best = std::max_element(values.begin(), values.end()) - values.begin();
       return std::cmp_equal(best, choice.answer) ? 1.0 : 0.0;
     };
-    result.scores = {{"acc", is_right(raw)}, {"acc_norm", is_right(normalised)}};
+    result.scores = {{"acc", is_right(raw)}, {"acc_norm", is_right(normalized)}};
     result.said = {{"log_likelihoods", raw}, {"greedy", greedy}};
     return result;
   }
