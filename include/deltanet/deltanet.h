@@ -1,6 +1,7 @@
 #pragma once
 
 #include "deltanet/error.h"
+#include "deltanet/interrupt.h"
 #include "deltanet/model.h"
 #include "deltanet/optimizer.h"
 #include "deltanet/recurrence.h"

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/interrupt.h"
+
 #ifdef DELTANET_OPENMP
 #include <omp.h>
 #include <pthread.h>
@@ -97,16 +99,22 @@ int default_threads() {
 void run_parallel(int threads, int64_t count, const std::function<void(int64_t)>& body) {
   if (threads <= 0) threads = default_threads();
   if (threads == 1 || count <= 1) {
-    for (int64_t i = 0; i < count; ++i) body(i);
+    for (int64_t i = 0; i < count; ++i) {
+      check_interrupt();
+      body(i);
+    }
     return;
   }
 
   std::atomic<int64_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;
+  Interrupt* const interrupt = current_interrupt;
   const auto work = [&] {
+    const InterruptScope scope(interrupt);
     for (int64_t i = next++; i < count; i = next++) {
       try {
+        check_interrupt();
         body(i);
       } catch (...) {
         const std::lock_guard lock(failure_mutex);
@@ -134,6 +142,7 @@ void run_shares(int threads, int shares, int64_t count, int64_t least,
       for (;;) {
         const Share::Part part = i == 0 ? left[share].take_front(least) : left[share].take_back(least);
         if (part.begin == part.end) break;
+        check_interrupt();
         body(share, part.begin, part.end);
       }
     }

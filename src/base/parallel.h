@@ -10,8 +10,9 @@ namespace deltanet {
 
 // Calls body(0) ... body(count-1), each once, on up to `threads` threads (0: default_threads()). Items are handed out
 // one by one in order, so long ones should come first. The first exception is rethrown here after all threads have
-// stopped. Calls with the same number of threads find the same threads again, with all they keep (thread_local), except
-// in a child of fork(), where every call starts threads of its own.
+// stopped; between items an Interrupt of the caller (base/interrupt.h) may throw one. Calls with the same number of
+// threads find the same threads again, with all they keep (thread_local), except in a child of fork(), where every call
+// starts threads of its own.
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body);
 

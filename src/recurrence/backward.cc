@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/interrupt.h"
 #include "base/parallel.h"
 #include "recurrence/matrix_precond.h"
 #include "recurrence/segment.h"
@@ -426,6 +427,7 @@ std::vector<SharedGrads> BackwardTask::run() {
   }
   for (int64_t segment = 0; segment + 1 < segments_; ++segment) {
     for (auto& head : heads_) {
+      check_interrupt();
       head->scout.run([&](int64_t c) { return chunk_span(segment, c); }, kSegmentChunks, head->state, records_);
       prefetch_columns(*head, segment, Purpose::kStates);
       for_blocks([&](ColumnBlock& block) { sweep_block(*head, segment, block); });
@@ -433,7 +435,10 @@ std::vector<SharedGrads> BackwardTask::run() {
     }
   }
   for (int64_t segment = segments_ - 1; segment >= 0; --segment) {
-    for (auto& head : heads_) backward_segment(*head, segment);
+    for (auto& head : heads_) {
+      check_interrupt();
+      backward_segment(*head, segment);
+    }
   }
   std::vector<SharedGrads> shared;
   for (auto& head : heads_) {

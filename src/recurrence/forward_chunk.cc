@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/interrupt.h"
 #include "base/parallel.h"
 #include "recurrence/chunk.h"
 #include "recurrence/tasks.h"
@@ -115,6 +116,7 @@ void run_heads(const Problem& p, const Sequence& sequence, Runs& runs, int64_t l
   for (int64_t token = sequence.begin; token < sequence.end; token += kChunk) {
     const Span span = span_at(token);
     for (size_t r = 0; r < runs.size(); ++r) {
+      check_interrupt();
       HeadRun& run = *runs[r];
       run.prepare.forward(span, run.key_state, key);
       // What comes next is the next head, or the next chunk of the first one.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/interrupt.h"
 #include "recurrence/prepare.h"
 #include "recurrence/tasks.h"
 
@@ -99,6 +100,7 @@ void run_head(const Problem& p, const Sequence& sequence, int64_t key_head, cons
   for (int64_t v = 0; v < p.group; ++v) states.push_back(open_state(p, sequence, first_value + v, out.S_final, arena));
 
   for (int64_t token = sequence.begin; token < sequence.end; token += kChunk) {
+    check_interrupt();
     const int64_t rows = std::min(kChunk, sequence.end - token);
     // RLS and MesaNet work on whole chunks of keys.
     const Span span{sequence.batch, token, rows, p.has_matrix() ? kChunk : rows};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "deltanet/rows.h"
 #include "recurrence/autodiff.h"
 #include "recurrence/divisors.h"
@@ -196,6 +197,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
   }
 
   for (int64_t t = first; t < last; ++t) {
+    check_interrupt();
     const int64_t th = t * dims.H + h, tu = t * dims.U + u;
     Vector q = vector_at(x.q, th, K), k = vector_at(x.k, th, K);
     const Vector v = vector_at(x.v, tu, V);

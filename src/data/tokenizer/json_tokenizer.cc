@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/pool.h"
 #include "data/tokenizer/added_tokens.h"
@@ -120,7 +121,10 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text, bool add_speci
   }
   std::vector<int32_t> ids;
   const Pool<Bpe::Scratch>::Loan scratch(pool_);
-  const PieceSink to_model = [&](const Piece& piece) { bpe_.encode(piece.text, *scratch, ids); };
+  const PieceSink to_model = [&](const Piece& piece) {
+    check_interrupt();
+    bpe_.encode(piece.text, *scratch, ids);
+  };
   const auto split_words = [&](const Piece& piece) {
     if (pre_tokenizer_) {
       pre_tokenizer_->split(piece, to_model);

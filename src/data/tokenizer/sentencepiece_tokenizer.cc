@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/pool.h"
 #include "data/tokenizer/loaders.h"
 #include "data/tokenizer/sentencepiece_spec.h"
@@ -59,6 +60,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::vector<int32_t> ids;
     const Pool<WordCache>::Loan cache(pool_);
     while (!text.empty()) {
+      check_interrupt();
       const std::string_view word = text.substr(0, word_size(text));
       if (word.size() <= WordCache::kMaxWord) {
         const auto& known = (*cache).ids(word, [&](std::vector<int32_t>& fresh) { fresh = encode_word(word); });
