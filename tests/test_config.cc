@@ -5,13 +5,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "base/rng.h"
 #include "deltanet/error.h"
 #include "deltanet/model.h"
 #include "model/layout.h"
@@ -290,6 +293,152 @@ TEST(Config, PresetsSurviveTheWayThroughText) {
     EXPECT_TRUE(tensors_of(read) == tensors_of(preset)) << name;
     EXPECT_EQ(config_text(read, "bfloat16"), text) << name;
     EXPECT_EQ(json::parse(text)["dtype"], "bfloat16") << name;
+  }
+}
+
+// ---- every option survives
+
+// All fields as text, so that a difference shows.
+std::string fields_of(const Config& c) {
+  json attention = json::array();
+  for (const AttentionConfig& a : c.attention) {
+    attention.push_back({a.layers, a.num_heads, a.num_kv_heads, a.qkv_bias, a.qk_norm, a.window, a.rope_theta});
+  }
+  const auto optional = [](const std::optional<int64_t>& value) { return value ? json(*value) : json(); };
+  return json{{"model_type", c.model_type},
+              {"row", c.row},
+              {"spec", options(c.spec)},
+              {"vocab_size", c.vocab_size},
+              {"hidden_size", c.hidden_size},
+              {"num_hidden_layers", c.num_hidden_layers},
+              {"intermediate_size", c.intermediate_size},
+              {"num_heads", c.num_heads},
+              {"num_v_heads", c.num_v_heads},
+              {"head_dim", c.head_dim},
+              {"head_v_dim", c.head_v_dim},
+              {"conv_size", c.conv_size},
+              {"output_gate", static_cast<int>(c.output_gate)},
+              {"allow_neg_eigval", c.allow_neg_eigval},
+              {"use_l2warp", c.use_l2warp},
+              {"tie_word_embeddings", c.tie_word_embeddings},
+              {"norm_eps", c.norm_eps},
+              {"initializer_range", c.initializer_range},
+              {"a_init_lower", c.a_init_lower},
+              {"log_atk_scale_init", c.log_atk_scale_init},
+              {"attention", attention},
+              {"bos_token_id", optional(c.bos_token_id)},
+              {"eos_token_id", optional(c.eos_token_id)},
+              {"max_position_embeddings", optional(c.max_position_embeddings)}}
+      .dump(1);
+}
+
+// A model of a preset's type with every option that its type has drawn anew, most of them often.
+Config drawn(const Config& preset, Rng& rng) {
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(rng.uniform() * static_cast<double>(n)); };
+  const auto coin = [&] { return below(2) == 1; };
+  const auto number = [&](double low, double high) { return low + (high - low) * rng.uniform(); };
+  Config c = preset;
+  const bool transformer = c.row.empty(), is_row = c.model_type == kRowModelType;
+  const bool is_kda = c.output_gate == OutputGate::kSigmoidLowRank, is_delta = c.model_type == "delta_net";
+  c.vocab_size = 1 + below(1000);
+  c.num_heads = 1 + below(4);
+  c.hidden_size = 2 * c.num_heads * (1 + below(20));
+  c.num_hidden_layers = 3 + below(4);
+  c.intermediate_size = 1 + below(99);
+  c.norm_eps = number(0, 1);
+  c.initializer_range = number(0, 10);
+  c.tie_word_embeddings = coin();
+  c.use_l2warp = coin();
+  c.bos_token_id = coin() ? std::optional(below(c.vocab_size)) : std::nullopt;
+  c.eos_token_id = coin() ? std::optional(below(c.vocab_size)) : std::nullopt;
+  c.max_position_embeddings = coin() ? std::optional(1 + below(1 << 20)) : std::nullopt;
+  const auto draw_attention = [&](AttentionConfig& a) {
+    a.num_heads = transformer ? c.num_heads : (coin() ? 1 : c.num_heads);
+    a.num_kv_heads = coin() ? 1 : a.num_heads;
+    a.qkv_bias = coin();
+    a.window = coin() ? 1 + below(5000) : 0;
+    a.rope_theta = number(1, 1e6);
+  };
+  if (transformer) {
+    c.attention.front().layers.clear();
+    for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) c.attention.front().layers.push_back(layer);
+    draw_attention(c.attention.front());
+    c.attention.front().qk_norm = coin();
+    return c;
+  }
+  for (int64_t layer = below(4); layer < 3; layer += 2) {
+    draw_attention(c.attention.emplace_back());
+    c.attention.back().layers = {layer};
+  }
+  c.head_dim = 1 + below(40);
+  c.head_v_dim = 1 + below(40);
+  c.num_v_heads = c.num_heads;
+  c.conv_size = below(9);
+  c.allow_neg_eigval = coin();
+  c.a_init_lower = coin() ? number(0, 16) : c.a_init_lower;
+  c.log_atk_scale_init = coin() ? number(-100, 100) : c.log_atk_scale_init;
+  if (!is_kda) c.output_gate = std::array{OutputGate::kNone, OutputGate::kSilu, OutputGate::kSigmoid}[below(3)];
+  if (c.model_type.starts_with("precond_") || is_row) {
+    c.spec.x = number(1, 2);
+    c.spec.eps = number(1e-30, 1);
+  }
+  if (is_row) {
+    c.spec.l2norm = coin();
+    c.spec.l2norm_eps = number(1e-12, 1);
+    if (coin()) c.spec.scale = number(0, 2);
+  }
+  const bool one_to_one = c.spec.tie_gates || c.spec.precond == Precond::kMesa;
+  if (!one_to_one && !is_delta) c.num_v_heads = c.num_heads * (1 + below(3));
+  return c;
+}
+
+TEST(Config, EveryOptionSurvivesTheWayThroughText) {
+  Rng rng(1);
+  for (const std::string& name : preset_names()) {
+    if (!name.ends_with("-340m")) continue;  // sizes are drawn
+    for (int i = 0; i < 20; ++i) {
+      const Config config = drawn(preset_config(name), rng);
+      validate(config, name);
+      const std::string text = config_text(config, "float32");
+      const Config read = parse_config(text, name);
+      EXPECT_EQ(fields_of(read), fields_of(config)) << text;
+      EXPECT_EQ(fields_of(parse_config(config_text(read, "float32"), name)), fields_of(config));
+    }
+  }
+}
+
+// One after the other: each choice of a row that another choice does not rule out.
+TEST(Config, EveryChoiceOfARowSurvives) {
+  int choices = 0;
+  for (const Row& row : rows()) {
+    Config config = row_config(row.name, "5m");
+    config.model_type = kRowModelType;
+    config.row = row.name;
+    config.output_gate = OutputGate::kNone;
+    config.spec = row.spec;
+    config.spec.l2norm = true;
+    for (const Row& other : rows()) {
+      for (const auto& [key, value] : options(other.spec)) {
+        Config changed = config;
+        set_option(changed.spec, key, value);
+        try {
+          validate(changed.spec);
+        } catch (const Error&) {
+          continue;
+        }
+        ++choices;
+        EXPECT_EQ(options(parse_config(config_text(changed, "float32"), "").spec), options(changed.spec))
+            << row.name << " with " << key << " = " << value;
+      }
+    }
+  }
+  EXPECT_GT(choices, 1000);
+}
+
+TEST(Config, ARecurrenceSaysNoLongestContext) {
+  for (const std::string& name : preset_names()) {
+    const json text = json::parse(config_text(preset_config(name), "float32"));
+    EXPECT_EQ(text.contains("max_position_embeddings"), name.starts_with("transformer")) << name;
   }
 }
 

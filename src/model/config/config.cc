@@ -113,8 +113,7 @@ void parse_recurrence(const Fields& fields, Config& config) {
   config.output_gate = parse_output_gate(fields, config);
   config.conv_size = fields.flag_or("use_short_conv", true) ? fields.integer_or("conv_size", 4, 1, 8) : 0;
   config.allow_neg_eigval = fields.flag_or("allow_neg_eigval", false);
-  const bool diagonal = config.spec.decay == Decay::kDiag;
-  config.a_init_lower = fields.number_or("a_log_init_lower", diagonal ? 1.0 : 0.0, 0.0, 16.0);
+  config.a_init_lower = fields.number_or("a_log_init_lower", usual_a_init_lower(config.spec), 0.0, 16.0);
   config.log_atk_scale_init = fields.number_or("log_atk_scale_init", -0.2, -100.0, 100.0);
 }
 
@@ -177,6 +176,7 @@ Config parse_config(std::string_view text, const std::string& file, OtherFields 
   config.initializer_range = fields.number_or("initializer_range", 0.02, 0.0, 10.0);
   config.tie_word_embeddings = fields.flag_or("tie_word_embeddings", false);
   config.bos_token_id = fields.id_or_none("bos_token_id", config.vocab_size);
+  config.max_position_embeddings = fields.integer_or_none("max_position_embeddings");
   config.eos_token_id = fields.id_or_none("eos_token_id", config.vocab_size);
 
   if (type.name == kTransformer) {
@@ -272,6 +272,7 @@ Config row_config(std::string_view row, std::string_view size_name) {
     for (int64_t layer = 0; layer < size.num_hidden_layers; ++layer) attention.layers.push_back(layer);
     attention.num_heads = attention.num_kv_heads = size.num_heads;
     config.attention.push_back(attention);
+    config.max_position_embeddings = 2048;
   } else {
     config.row = find_row(row).name;
     config.spec = find_row(row).spec;
@@ -283,7 +284,7 @@ Config row_config(std::string_view row, std::string_view size_name) {
     config.num_v_heads = size.num_heads;
     config.head_dim = config.head_v_dim = is_kda ? size.head_dim_kda : size.head_dim;
     config.output_gate = is_kda ? OutputGate::kSigmoidLowRank : OutputGate::kNone;
-    config.a_init_lower = config.spec.decay == Decay::kDiag ? 1.0 : 0.0;
+    config.a_init_lower = usual_a_init_lower(config.spec);
   }
   validate(config, "preset");
   return config;

@@ -39,10 +39,12 @@ struct Config {
   bool tie_word_embeddings = true;
   double norm_eps = 1e-6;
   double initializer_range = 0.02;
-  double a_init_lower = 0.0;  // A = exp(A_log) starts uniform in [this, 16]
-  double log_atk_scale_init = -0.2;
+  double a_init_lower = 0.0;         // A = exp(A_log) starts uniform in [this, 16]
+  double log_atk_scale_init = -0.2;  // of models with preconditioner
   std::vector<AttentionConfig> attention;
   std::optional<int64_t> bos_token_id, eos_token_id;
+  // What programs around the model take for its longest context; nothing here depends on it. The recurrence has none.
+  std::optional<int64_t> max_position_embeddings;
 
   // The text this was read from; written back with a checkpoint, so that fields we do not use survive. Empty for
   // presets.

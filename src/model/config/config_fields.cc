@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -131,6 +132,11 @@ bool Fields::flag_or(std::string_view key, bool fallback) const {
 std::optional<int64_t> Fields::id_or_none(std::string_view key, int64_t vocab_size) const {
   if (!document_->find(key)) return std::nullopt;
   return integer(key, 0, vocab_size - 1);
+}
+
+std::optional<int64_t> Fields::integer_or_none(std::string_view key) const {
+  if (!document_->find(key)) return std::nullopt;
+  return integer(key, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
 }
 
 std::vector<std::pair<std::string, std::string>> Fields::object_or_empty(std::string_view key) const {

@@ -32,6 +32,7 @@ class Fields {
   double number_or(std::string_view key, double fallback, double smallest, double largest) const;
   bool flag_or(std::string_view key, bool fallback) const;
   std::optional<int64_t> id_or_none(std::string_view key, int64_t vocab_size) const;
+  std::optional<int64_t> integer_or_none(std::string_view key) const;
   std::vector<std::pair<std::string, std::string>> object_or_empty(std::string_view key) const;  // values as text
   std::vector<Fields> objects_or_empty(std::string_view key) const;                              // an object or a list
 

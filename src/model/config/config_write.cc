@@ -46,19 +46,26 @@ void add_recurrence(const Config& config, Json& json) {
   if (config.spec.precond == Precond::kAtkStable) {
     json["squash_x"] = config.spec.x;
     json["squash_eps"] = config.spec.eps;
+  }
+  // Upstream's configs have these with the preconditioner; others get them where they say something.
+  const bool preconditioned = config.spec.precond == Precond::kAtkStable;
+  if (preconditioned || config.log_atk_scale_init != Config().log_atk_scale_init) {
     json["log_atk_scale_init"] = config.log_atk_scale_init;
+  }
+  const bool is_row = config.model_type == kRowModelType;
+  if (preconditioned || is_row || config.a_init_lower != usual_a_init_lower(config.spec)) {
     json["a_log_init_lower"] = config.a_init_lower;
   }
-  if (config.model_type == kRowModelType) {
+  if (is_row) {
     json["row"] = config.row;
-    const Spec& base = find_row(config.row).spec;
+    Spec base = find_row(config.row).spec;
+    base.l2norm = true;  // what a model takes unless the file says something else
     const auto ours = options(config.spec), table = options(base);
     Json spec = Json::object();
     for (std::size_t i = 0; i < ours.size(); ++i) {
-      if (ours[i].second != table[i].second && ours[i].first != "l2norm") spec[ours[i].first] = ours[i].second;
+      if (ours[i].second != table[i].second) spec[ours[i].first] = ours[i].second;
     }
     json["spec"] = spec;
-    json["a_log_init_lower"] = config.a_init_lower;
   }
 }
 
@@ -86,7 +93,6 @@ Json fresh_json(const Config& config) {
                {"hidden_size", config.hidden_size},
                {"initializer_range", config.initializer_range},
                {"intermediate_size", config.intermediate_size},
-               {"max_position_embeddings", 2048},
                {"model_type", config.model_type},
                {"norm_eps", config.norm_eps},
                {"num_heads", config.num_heads},
@@ -96,6 +102,7 @@ Json fresh_json(const Config& config) {
                {"use_cache", true},
                {"use_l2warp", config.use_l2warp},
                {"vocab_size", config.vocab_size}};
+  if (config.max_position_embeddings) json["max_position_embeddings"] = *config.max_position_embeddings;
   if (config.model_type == kTransformer) {
     add_transformer(config, json);
     return json;

@@ -25,4 +25,7 @@ inline constexpr ModelType kModelTypes[] = {
     {kRowModelType, "", "DgpsForCausalLM"},
 };
 
+// Where upstream's classes begin unless the file says something else.
+inline double usual_a_init_lower(const Spec& spec) { return spec.decay == Decay::kDiag ? 1.0 : 0.0; }
+
 }  // namespace deltanet
