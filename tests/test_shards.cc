@@ -189,6 +189,11 @@ TEST(Shards, ACorpusIsReplacedOnlyIfAsked) {
   write(directory.path(), {{7}}, {.vocab_size = 12, .replace = true});
   EXPECT_EQ(all_ids(ShardStore(directory.path())), Ids{7});
   EXPECT_EQ(directory.names(),
+            (std::vector<std::string>{"meta.json", "shard-00000.1.bin", "shard-00000.1.idx", "shard-notes.bin"}));
+  EXPECT_EQ(data::read_meta(directory.path()).generation, 1);
+  write(directory.path(), {{8, 9}}, {.vocab_size = 12, .replace = true});  // and back
+  EXPECT_EQ(all_ids(ShardStore(directory.path())), (Ids{8, 9}));
+  EXPECT_EQ(directory.names(),
             (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx", "shard-notes.bin"}));
 }
 
@@ -220,8 +225,12 @@ std::optional<Ids> ids_in(const std::filesystem::path& directory) {
   return ids;
 }
 
+std::string tokenizer_in(const std::filesystem::path& directory) {
+  return contents(data::tokenizer_folder(directory, data::read_meta(directory).generation) / "tokenizer.json");
+}
+
 // A corpus of as many tokens in as many shards takes the place of another, so that a mixture of both could be read.
-TEST(Shards, AProcessThatDiesLeavesTheOldCorpusOrTheNewOrNone) {
+TEST(Shards, AProcessThatDiesLeavesTheOldCorpusOrTheNew) {
   const std::vector<Ids> old_documents = {{1, 2, 3}, {4, 5}}, new_documents = {{6, 7, 8}, {9, 10}};
   const auto options = [](bool replace, const char* tokenizer) {
     ShardOptions made{.vocab_size = 12, .shard_tokens = 2, .replace = replace};
@@ -238,19 +247,18 @@ TEST(Shards, AProcessThatDiesLeavesTheOldCorpusOrTheNewOrNone) {
     ASSERT_NE(ended, Ended::kFailed);
     const std::optional<Ids> found = ids_in(directory.path());
     outcomes.insert(found);
-    if (found) {
-      const bool is_new = *found == Ids{6, 7, 8, 9, 10};
-      EXPECT_TRUE(is_new || *found == (Ids{1, 2, 3, 4, 5})) << "a mixture, at call " << crash;
-      EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), is_new ? "new" : "old") << "at call " << crash;
-    }
-    write(directory.path(), {{11}}, options(found.has_value(), "next"));  // whatever was left behind
+    ASSERT_TRUE(found) << "no complete corpus, at call " << crash;
+    const bool is_new = *found == Ids{6, 7, 8, 9, 10};
+    EXPECT_TRUE(is_new || *found == (Ids{1, 2, 3, 4, 5})) << "a mixture, at call " << crash;
+    EXPECT_EQ(tokenizer_in(directory.path()), is_new ? "new" : "old") << "at call " << crash;
+    write(directory.path(), {{11}}, options(true, "next"));  // whatever was left behind
     EXPECT_EQ(ids_in(directory.path()), Ids{11});
-    EXPECT_EQ(directory.names(),
-              (std::vector<std::string>{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer"}));
+    EXPECT_EQ(tokenizer_in(directory.path()), "next");
+    EXPECT_EQ(directory.names().size(), 4u) << "meta.json, a shard of two files, the tokenizer";
   }
   EXPECT_EQ(ended, Ended::kFinished);
   EXPECT_GT(crash, 10);
-  EXPECT_EQ(outcomes, (std::set<std::optional<Ids>>{{}, Ids{1, 2, 3, 4, 5}, Ids{6, 7, 8, 9, 10}}));
+  EXPECT_EQ(outcomes, (std::set<std::optional<Ids>>{Ids{1, 2, 3, 4, 5}, Ids{6, 7, 8, 9, 10}}));
 }
 
 TEST(Shards, SoDoesAMachineThatLosesItsPower) {
@@ -292,8 +300,8 @@ TEST(Shards, TheTokenizerStaysWithItsTokens) {
     EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), "one");
     writer.finish();
   }
-  EXPECT_EQ(contents(directory / "tokenizer/tokenizer.json"), "two");
-  EXPECT_FALSE(std::filesystem::exists(directory / "tokenizer/tokenizer_config.json"));
+  EXPECT_EQ(contents(directory / "tokenizer.1/tokenizer.json"), "two");
+  EXPECT_FALSE(std::filesystem::exists(directory / "tokenizer"));
   write(directory.path(), {{3}}, {.vocab_size = 12, .tokenizer = "bytes", .replace = true});
   EXPECT_EQ(directory.names(), (Names{"meta.json", "shard-00000.bin", "shard-00000.idx", "tokenizer.json"}));
   EXPECT_EQ(contents(directory / "tokenizer.json"), "of something else");
@@ -419,7 +427,10 @@ TEST_F(DamagedShards, MetaIsChecked) {
   EXPECT_HAS(error_after("meta.json", "[]"), "meta.json: given no object");
   EXPECT_HAS(error_after("meta.json", "{}"), "given no \"format\"");
   EXPECT_HAS(replaced("deltanet-tokens", "other"), "given format = \"other\"");
-  EXPECT_HAS(replaced("\"version\": 1", "\"version\": 2"), "given version = \"2\"");
+  EXPECT_HAS(replaced("\"version\": 1", "\"version\": 3"), "given version = \"3\"");
+  EXPECT_HAS(replaced("\"version\": 1", "\"version\": 2"), "given no \"generation\"");
+  EXPECT_HAS(replaced("\"version\": 1", "\"version\": 2,\n \"generation\": 2"), "an integer from 0 to 1");
+  EXPECT_HAS(replaced("\"version\": 1", "\"version\": 2,\n \"generation\": 1"), "shard-00000.1.bin");
   EXPECT_HAS(replaced("u16", "u32"), "given dtype = \"u32\"; expected u16");
   EXPECT_HAS(replaced("\"largest_id\": 11", "\"largest_id\": 12"), "an integer from 0 to 11");
   EXPECT_HAS(replaced("\"largest_id\": 11", "\"largest_id\": -1"), "an integer from 0 to 11");

@@ -295,9 +295,9 @@ TEST(TextSource, WhatIsHiddenOrTokenizedIsNoCorpus) {
     fs::create_directories((directory / name).parent_path());
     put(directory / name, name.ends_with("json") ? "{\"text\": \"" + name + "\"}" : name);
   };
-  for (const char* name :
-       {".git/a.txt", "sub/.cache/deep/b.txt", "out/meta.json", "out/tokenizer/c.txt", "out/shard-00000.bin",
-        "out/.unfinished/d.txt", "half/.unfinished/e.txt", "half/tokenizer/f.json", ".g.txt"}) {
+  for (const char* name : {".git/a.txt", "sub/.cache/deep/b.txt", "out/meta.json", "out/tokenizer/c.txt",
+                           "out/tokenizer.1/c.txt", "out/shard-00000.1.bin", "out/.unfinished/d.txt",
+                           "half/.unfinished/e.txt", "half/tokenizer/f.json", ".g.txt"}) {
     write(name);
   }
   const std::vector<std::string> all = {directory.path().string()};
@@ -311,8 +311,12 @@ TEST(TextSource, WhatIsHiddenOrTokenizedIsNoCorpus) {
   EXPECT_EQ(read_all({directory / "out"}), Documents{"out/h.txt"});
   fs::remove_all(directory / "out/.unfinished");
   EXPECT_EQ(read_all({directory / "out"}), Documents{"out/h.txt"});
+  put(directory / "out/shard-00000.bin", "");  // of either generation
+  fs::remove(directory / "out/shard-00000.1.bin");
+  EXPECT_EQ(read_all({directory / "out"}), Documents{"out/h.txt"});
   fs::remove(directory / "out/shard-00000.bin");
-  EXPECT_EQ(read_all({directory / "out"}), (Documents{"out/h.txt", "out/meta.json", "out/tokenizer/c.txt"}));
+  EXPECT_EQ(read_all({directory / "out"}),
+            (Documents{"out/h.txt", "out/meta.json", "out/tokenizer/c.txt", "out/tokenizer.1/c.txt"}));
 }
 
 TEST(TextSource, DirectoriesAreReadByName) {

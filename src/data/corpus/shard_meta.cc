@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // 1: without generation
 constexpr int64_t kLargestVocabulary = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostTokens = int64_t{1} << 44;  // in a file; their sum cannot overflow
 
@@ -71,10 +71,15 @@ int64_t ShardMeta::documents() const {
   return sum;
 }
 
-std::filesystem::path shard_path(const std::filesystem::path& directory, std::size_t shard, const char* extension) {
-  char name[32];
-  std::snprintf(name, sizeof name, "shard-%05zu%s", shard, extension);
+std::filesystem::path shard_path(const std::filesystem::path& directory, std::size_t shard, const char* extension,
+                                 int generation) {
+  char name[40];
+  std::snprintf(name, sizeof name, "shard-%05zu%s%s", shard, generation == 0 ? "" : ".1", extension);
   return directory / name;
+}
+
+std::filesystem::path tokenizer_folder(const std::filesystem::path& directory, int generation) {
+  return directory / (generation == 0 ? "tokenizer" : "tokenizer.1");
 }
 
 std::size_t token_bytes(int64_t vocab_size) { return vocab_size <= 1 << 16 ? 2 : 4; }
@@ -83,9 +88,9 @@ std::string meta_to_json(const ShardMeta& meta) {
   nlohmann::ordered_json shards = nlohmann::ordered_json::array();
   for (const ShardInfo& shard : meta.shards)
     shards.push_back({{"tokens", shard.tokens}, {"documents", shard.documents}});
-  const nlohmann::ordered_json object = {
+  nlohmann::ordered_json object = {
       {"format", "deltanet-tokens"},
-      {"version", kVersion},
+      {"version", meta.generation == 0 ? 1 : kVersion},
       {"dtype", dtype_of(meta.vocab_size)},
       {"vocab_size", meta.vocab_size},
       {"largest_id", meta.largest_id},
@@ -95,6 +100,7 @@ std::string meta_to_json(const ShardMeta& meta) {
       {"documents", meta.documents()},
       {"shards", std::move(shards)},
   };
+  if (meta.generation != 0) object["generation"] = meta.generation;
   return object.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -104,9 +110,9 @@ ShardMeta meta_from_json(std::string_view text, const std::string& name) {
   if (reader.text("format") != "deltanet-tokens") {
     reader.refuse("format = " + in_quotes(reader.text("format")), "deltanet-tokens");
   }
-  reader.integer("version", kVersion, kVersion);
-
   ShardMeta meta;
+  if (reader.integer("version", 1, kVersion) > 1)
+    meta.generation = static_cast<int>(reader.integer("generation", 0, 1));
   meta.vocab_size = reader.integer("vocab_size", 1, kLargestVocabulary);
   if (reader.text("dtype") != dtype_of(meta.vocab_size)) {
     reader.refuse("dtype = " + in_quotes(reader.text("dtype")),

@@ -14,23 +14,22 @@ namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "shards are little-endian and used as they are");
 
-bool is_shard_name(const std::string& name) {
+// Of this generation?
+bool is_shard_name(const std::string& name, int generation) {
   constexpr std::string_view kPrefix = "shard-";
-  if (!name.starts_with(kPrefix) || !(name.ends_with(".bin") || name.ends_with(".idx"))) return false;
-  const std::string_view number = std::string_view(name).substr(kPrefix.size(), name.size() - kPrefix.size() - 4);
-  return number.size() >= 5 && number.find_first_not_of("0123456789") == number.npos;
+  if (!name.starts_with(kPrefix)) return false;
+  const std::size_t end = name.find('.');
+  if (end == name.npos) return false;
+  const std::string_view number = std::string_view(name).substr(kPrefix.size(), end - kPrefix.size());
+  const std::string_view rest = std::string_view(name).substr(end);
+  const bool ours = generation == 0 ? rest == ".bin" || rest == ".idx" : rest == ".1.bin" || rest == ".1.idx";
+  return ours && number.size() >= 5 && number.find_first_not_of("0123456789") == number.npos;
 }
 
 std::set<std::string> names_in(const fs::path& directory) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
   return names;
-}
-
-void remove_shards_except(const fs::path& directory, const std::set<std::string>& kept) {
-  for (const std::string& name : names_in(directory)) {
-    if (is_shard_name(name) && !kept.contains(name)) fs::remove(directory / name);
-  }
 }
 
 }  // namespace
@@ -46,19 +45,22 @@ ShardWriter::ShardWriter(fs::path directory, const ShardOptions& options)
     refuse("eos: given the id " + std::to_string(*options_.eos) + "; expected one below " +
            std::to_string(options_.vocab_size));
   }
-  const bool replaces = is_token_directory(directory_);
-  if (replaces) check_old_corpus();
+  replaces_ = is_token_directory(directory_);
+  if (replaces_) check_old_corpus();
   try {
     fs::create_directories(directory_);
     lock_ = std::make_unique<DirectoryLock>(directory_);
     if (lock_->taken_by_another()) refuse("another process writes there; wait for it or choose another directory");
-    if (!replaces) {
-      // Only a finish() that was cut short, which leaves .unfinished, can have put a tokenizer there.
-      if (fs::exists(directory_ / kTokenizerFolder) && !fs::exists(unfinished_)) {
-        refuse("holds a folder " + std::string(kTokenizerFolder) + " that is none of a corpus of tokens; choose " +
-               "another directory or remove it");
-      }
-      remove_shards_except(directory_, {});
+    if (replaces_) meta_.generation = 1 - read_meta(directory_).generation;
+    // Only a finish() that was cut short, which leaves .unfinished, can have put a tokenizer there.
+    const bool was_cut_short = fs::exists(unfinished_);
+    const fs::path tokenizer = tokenizer_folder(directory_, meta_.generation);
+    if (fs::exists(tokenizer) && !was_cut_short) {
+      refuse("holds a folder " + tokenizer.filename().string() + " that is none of a corpus of tokens; choose " +
+             "another directory or remove it");
+    }
+    for (const int generation : {0, 1}) {
+      if (!replaces_ || generation == meta_.generation) remove_generation(generation, was_cut_short);
     }
     fs::remove_all(unfinished_);
     fs::create_directory(unfinished_);
@@ -140,11 +142,11 @@ void ShardWriter::start_shard() {
     refuse("shard_tokens: given " + std::to_string(options_.shard_tokens) + ", which makes more than " +
            std::to_string(kMostShards) + " shards; expected more tokens in each");
   }
-  file_.emplace(shard_path(unfinished_, meta_.shards.size(), ".bin"));
+  file_.emplace(shard_path(unfinished_, meta_.shards.size(), ".bin", meta_.generation));
 }
 
 void ShardWriter::end_shard() {
-  AtomicFile index(shard_path(unfinished_, meta_.shards.size(), ".idx"));
+  AtomicFile index(shard_path(unfinished_, meta_.shards.size(), ".idx", meta_.generation));
   index.write(starts_.data(), starts_.size() * sizeof(uint64_t));
   file_->commit();
   index.commit();
@@ -157,9 +159,10 @@ void ShardWriter::end_shard() {
 const ShardMeta& ShardWriter::finish() {
   end_document();
   if (file_) end_shard();
-  if (!options_.tokenizer_files.empty()) fs::create_directory(unfinished_ / kTokenizerFolder);
+  const fs::path tokenizer = tokenizer_folder(unfinished_, meta_.generation);
+  if (!options_.tokenizer_files.empty()) fs::create_directory(tokenizer);
   for (const auto& [name, text] : options_.tokenizer_files) {
-    AtomicFile file(unfinished_ / kTokenizerFolder / name);
+    AtomicFile file(tokenizer / name);
     file.write(text);
     file.commit();
   }
@@ -167,25 +170,29 @@ const ShardMeta& ShardWriter::finish() {
   file.write(meta_to_json(meta_));
   file.prepare();  // all that needs space is done: a full disk cannot come between the old corpus and the new one
   try {
-    replace_files();
+    move_up();
+    file.commit();  // this is the switch
+    if (replaces_) remove_generation(1 - meta_.generation, /*with_tokenizer=*/true);
+    fs::remove(unfinished_);
   } catch (const fs::filesystem_error& error) {
     refuse(error.code().message());
   }
-  file.commit();
-  std::error_code ignored;
-  fs::remove(unfinished_, ignored);  // empty; the next writer removes it if it has to
   return meta_;
 }
 
-// First the old meta.json goes, for good: from then on the directory is unfinished until there is a new one.
-void ShardWriter::replace_files() {
+// Beside the files of the old corpus, none of which has such a name.
+void ShardWriter::move_up() {
   const std::set<std::string> names = names_in(unfinished_);
   moving_ = true;
-  if (fs::remove(directory_ / "meta.json")) sync_directory(directory_);
-  fs::remove_all(directory_ / kTokenizerFolder);
   for (const std::string& name : names) fs::rename(unfinished_ / name, directory_ / name);
-  remove_shards_except(directory_, names);
   sync_directory(directory_);
+}
+
+void ShardWriter::remove_generation(int generation, bool with_tokenizer) const {
+  for (const std::string& name : names_in(directory_)) {
+    if (is_shard_name(name, generation)) fs::remove(directory_ / name);
+  }
+  if (with_tokenizer) fs::remove_all(tokenizer_folder(directory_, generation));
 }
 
 }  // namespace deltanet::data

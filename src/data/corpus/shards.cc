@@ -65,8 +65,10 @@ ShardStore::ShardStore(const fs::path& directory) : directory_(directory), begin
   }
   meta_ = read_meta(directory_);
   for (std::size_t s = 0; s < meta_.shards.size(); ++s) {
-    shards_.push_back({FileReader(shard_path(directory_, s, ".bin"), FileReader::Access::kRandom),
-                       FileReader(shard_path(directory_, s, ".idx"), FileReader::Access::kRandom)});
+    const auto open = [&](const char* extension) {
+      return FileReader(shard_path(directory_, s, extension, meta_.generation), FileReader::Access::kRandom);
+    };
+    shards_.push_back({open(".bin"), open(".idx")});
     check_shard(shards_.back(), meta_.shards[s], s == 0);
     begins_.push_back(begins_.back() + meta_.shards[s].tokens);
   }

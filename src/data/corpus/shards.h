@@ -22,10 +22,13 @@
 //   ...
 //   tokenizer/        files of the tokenizer, so that training can hand them on; none for bytes
 //   .unfinished/      files of a corpus that is being written; they move up when all of them are complete
+//
+// A corpus that takes the place of another has the other one's names with ".1" in them (shard-00000.1.bin,
+// tokenizer.1), or, the next time, without it again: both lie there until a new meta.json, which says which names
+// count, has replaced the old one at once.
 
 namespace deltanet::data {
 
-inline constexpr const char* kTokenizerFolder = "tokenizer";
 inline constexpr std::size_t kMostShards = 100'000;  // as many as have names of one length
 
 struct ShardInfo {
@@ -35,6 +38,7 @@ struct ShardInfo {
 struct ShardMeta {
   int64_t vocab_size = 0;
   int32_t largest_id = -1;
+  int generation = 0;          // 0 or 1: which of the two sets of names its files have
   std::optional<int32_t> eos;  // stands at the end of every document
   std::string tokenizer;       // where it came from, for people
   std::vector<ShardInfo> shards;
@@ -70,7 +74,8 @@ class ShardWriter {
 
   void append(std::span<const int32_t> ids);  // to the open document; an Error for ids outside the vocabulary
   void end_document();                        // a document without tokens leaves nothing behind
-  // Ends the last document, takes the old corpus away and completes the directory.
+  // Ends the last document, completes the directory and takes the old corpus away. A crash at any moment leaves the old
+  // corpus or the new one.
   const ShardMeta& finish();
 
   int64_t tokens() const { return tokens_; }
@@ -82,7 +87,8 @@ class ShardWriter {
   void start_shard();
   void end_shard();
   void check_old_corpus() const;
-  void replace_files();
+  void move_up();
+  void remove_generation(int generation, bool with_tokenizer) const;
   [[noreturn]] void refuse(const std::string& what) const;
 
   std::filesystem::path directory_, unfinished_;
@@ -93,7 +99,8 @@ class ShardWriter {
   std::vector<uint64_t> starts_;    // in it
   bool inside_document_ = false;
   int64_t tokens_ = 0, documents_ = 0;
-  bool moving_ = false;  // files out of unfinished_
+  bool replaces_ = false;  // a complete corpus
+  bool moving_ = false;    // files out of unfinished_
   std::unique_ptr<DirectoryLock> lock_;
 };
 
@@ -127,7 +134,9 @@ class ShardStore final : public TokenStore {
 };
 
 // Names and widths that reading and writing share.
-std::filesystem::path shard_path(const std::filesystem::path& directory, std::size_t shard, const char* extension);
+std::filesystem::path shard_path(const std::filesystem::path& directory, std::size_t shard, const char* extension,
+                                 int generation = 0);
+std::filesystem::path tokenizer_folder(const std::filesystem::path& directory, int generation = 0);
 std::size_t token_bytes(int64_t vocab_size);  // 2 or 4
 
 // meta.json.

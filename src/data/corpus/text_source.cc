@@ -28,7 +28,8 @@ bool is_text(const fs::path& path) {
 // Does `deltanet tokenize` write here, or has it?
 bool holds_tokens(const fs::path& directory) {
   return fs::exists(directory / ".unfinished") ||
-         (is_token_directory(directory) && fs::exists(shard_path(directory, 0, ".bin")));
+         (is_token_directory(directory) &&
+          (fs::exists(shard_path(directory, 0, ".bin", 0)) || fs::exists(shard_path(directory, 0, ".bin", 1))));
 }
 
 // What is hidden, and what came out of `deltanet tokenize`, is no corpus.
@@ -43,7 +44,8 @@ void add_directory(const fs::path& directory, std::vector<fs::path>& files) {
       last = parent;
     }
     const std::string name = path.filename().string();
-    const bool own = tokens && (name == "meta.json" || name == kTokenizerFolder);
+    const bool own =
+        tokens && (name == "meta.json" || name == tokenizer_folder("", 0) || name == tokenizer_folder("", 1));
     if (own || name.starts_with(".")) {
       entry.disable_recursion_pending();
     } else if (entry->is_regular_file() && (is_json(path) || is_text(path))) {

@@ -44,8 +44,9 @@ StorePointer open_text(const TrainConfig& config, const std::string& path, const
 std::string chosen_tokenizer(const TrainConfig& config, int64_t vocab_size) {
   if (!config.tokenizer.empty() || config.data.empty()) return config.tokenizer;
   if (data::is_token_directory(config.data)) {
-    if (data::read_meta(config.data).tokenizer == "bytes") return "bytes";
-    const std::filesystem::path own = std::filesystem::path(config.data) / data::kTokenizerFolder;
+    const data::ShardMeta meta = data::read_meta(config.data);
+    if (meta.tokenizer == "bytes") return "bytes";
+    const std::filesystem::path own = data::tokenizer_folder(config.data, meta.generation);
     return data::has_tokenizer(own) ? own.string() : "";
   }
   if (vocab_size == byte_tokenizer()->vocab_size()) return "bytes";
