@@ -13,6 +13,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "bindings.h"
 #include "deltanet/error.h"
 #include "deltanet/optimizer.h"
+#include "interrupts.h"
 
 namespace deltanet {
 namespace {
@@ -45,10 +47,18 @@ struct PyModel {
     if (busy_thread == std::this_thread::get_id()) {
       throw Error("[model] on_token: calls the model that it is called by; use stream() to do so between tokens");
     }
-    nb::gil_scoped_release unlocked;
-    const std::lock_guard lock(mutex);
-    const Busy busy(*this);
-    return call();
+    return without_gil([&](Interrupt& interrupt) {
+      const std::unique_lock lock = locked(interrupt);
+      const Busy busy(*this);
+      return call();
+    });
+  }
+
+  // Waits for the calls of other threads.
+  std::unique_lock<std::timed_mutex> locked(Interrupt& interrupt) {
+    std::unique_lock lock(mutex, std::defer_lock);
+    while (!lock.try_lock_for(std::chrono::milliseconds(Interrupt::kMilliseconds))) interrupt.check();
+    return lock;
   }
 
   struct Busy {
@@ -67,7 +77,7 @@ struct PyModel {
 
   Model model;
   std::optional<Optimizer> optimizer;
-  std::mutex mutex;
+  std::timed_mutex mutex;
   std::atomic<std::thread::id> busy_thread;
 };
 
@@ -86,8 +96,7 @@ struct PyTokenStream {
 };
 
 ModelPointer wrap(const std::function<Model()>& make) {
-  nb::gil_scoped_release unlocked;
-  return std::make_shared<PyModel>(make());
+  return without_gil([&](Interrupt&) { return std::make_shared<PyModel>(make()); });
 }
 
 ModelOptions options_of(const std::string& weights, int threads) {
@@ -123,7 +132,7 @@ nb::object log_probs(PyModel& owner, Scorer& scorer, const Ids& ids, const Ids& 
 }
 
 // Of many sequences, after one another in the arrays: log p and greedy of each target, and how many tokens were read.
-// on_progress(sequences done since the last call) may raise, as Ctrl-C does.
+// on_progress(sequences done since the last call) may raise.
 nb::object score(PyModel& self, const Ids& ids, const Ids& targets, const Offsets& offsets, int64_t batch_tokens,
                  int64_t state_bytes, const nb::object& on_progress) {
   auto [log_prob, values] = new_array<double>({static_cast<int64_t>(ids.size())});
@@ -136,7 +145,6 @@ nb::object score(PyModel& self, const Ids& ids, const Ids& targets, const Offset
   int64_t tokens = 0;
   const auto report = [&](int64_t done) {
     const nb::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
     on_progress(done);
   };
   const BatchOptions options{
@@ -202,30 +210,24 @@ nb::object read(PySession& self, const Prompts& prompts) {
   return array;
 }
 
-// on_token may be None. An exception in it ends the generation and is raised again.
+// on_token may be None. An exception in it ends the call.
 nb::object generate(PySession& self, const Prompts& prompts, const GenerateOptions& options,
                     const nb::object& on_token) {
   Prompts tokens(static_cast<std::size_t>(self.session.sequences()));
-  std::exception_ptr raised;
   self.owner->run([&] {
     self.session.generate(prompts, options, [&](int64_t sequence, int32_t id) {
       tokens[static_cast<std::size_t>(sequence)].push_back(id);
+      if (on_token.is_none()) return true;
       const nb::gil_scoped_acquire locked;
-      try {
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();  // Ctrl-C
-        return on_token.is_none() || !on_token(sequence, id).equal(nb::bool_(false));
-      } catch (...) {
-        raised = std::current_exception();
-        return false;
-      }
+      return !on_token(sequence, id).equal(nb::bool_(false));
     });
   });
-  if (raised) std::rethrow_exception(raised);
   return nb::cast(tokens);
 }
 
 GenerateOptions make_generate_options(int64_t max_tokens, double temperature, int64_t top_k, double top_p, double min_p,
-                                      double repetition_penalty, uint64_t seed, const std::vector<int32_t>& end_ids) {
+                                      double repetition_penalty, uint64_t seed, const std::vector<int32_t>& end_ids,
+                                      int64_t vocab_size) {
   return {.max_tokens = max_tokens,
           .sampling = {.temperature = temperature,
                        .top_k = top_k,
@@ -233,7 +235,8 @@ GenerateOptions make_generate_options(int64_t max_tokens, double temperature, in
                        .min_p = min_p,
                        .repetition_penalty = repetition_penalty,
                        .seed = seed},
-          .end_ids = end_ids};
+          .end_ids = end_ids,
+          .vocab_size = vocab_size};
 }
 
 }  // namespace
@@ -336,10 +339,13 @@ void bind_model(nb::module_& m) {
              Session session = self->run([&] { return self->model.load_session(path); });
              return PySession{self, std::move(session)};
            })
-      .def("save", [](PyModel& self, const nb::bytes& name, const std::string& dtype, int64_t max_shard_bytes) {
-        const std::string directory = path_of(name);
-        self.run([&] { self.model.save(directory, {.dtype = dtype, .max_shard_bytes = max_shard_bytes}); });
-      });
+      .def("save",
+           [](PyModel& self, const nb::bytes& name, const std::string& dtype, int64_t max_shard_bytes, bool checksums) {
+             const std::string directory = path_of(name);
+             self.run([&] {
+               self.model.save(directory, {.dtype = dtype, .max_shard_bytes = max_shard_bytes, .checksums = checksums});
+             });
+           });
   m.def("model_presets", model_presets);
 }
 

@@ -22,6 +22,7 @@
 #include "arrays.h"
 #include "bindings.h"
 #include "deltanet/deltanet.h"
+#include "interrupts.h"
 
 namespace nb = nanobind;
 
@@ -89,10 +90,7 @@ nb::dict py_forward(const Spec& spec, const std::map<std::string, FloatArray>& a
     results[nb::cast(arg.name)] = array;
   }
   const Options options = make_options(mode, threads, check_values);
-  {
-    nb::gil_scoped_release unlocked;
-    forward(spec, inputs, outputs, options);
-  }
+  without_gil([&](Interrupt&) { forward(spec, inputs, outputs, options); });
   return results;
 }
 
@@ -115,10 +113,7 @@ nb::dict py_backward(const Spec& spec, const std::map<std::string, FloatArray>& 
     results[nb::cast(arg.name)] = array;
   }
   const Options options = make_options("chunk", threads, check_values);
-  {
-    nb::gil_scoped_release unlocked;
-    backward(spec, inputs, upstream, gradients, options);
-  }
+  without_gil([&](Interrupt&) { backward(spec, inputs, upstream, gradients, options); });
   return results;
 }
 
@@ -146,23 +141,13 @@ nb::dict to_python(const Arrays& arrays) {
 
 nb::dict py_reference_forward(const Spec& spec, const std::map<std::string, DoubleArray>& arrays) {
   const Arrays inputs = read_arrays(arrays);
-  Arrays results;
-  {
-    nb::gil_scoped_release unlocked;
-    results = reference_forward(spec, inputs);
-  }
-  return to_python(results);
+  return to_python(without_gil([&](Interrupt&) { return reference_forward(spec, inputs); }));
 }
 
 nb::dict py_reference_backward(const Spec& spec, const std::map<std::string, DoubleArray>& arrays,
                                const std::map<std::string, DoubleArray>& grads) {
   const Arrays inputs = read_arrays(arrays), upstream = read_arrays(grads);
-  Arrays results;
-  {
-    nb::gil_scoped_release unlocked;
-    results = reference_backward(spec, inputs, upstream);
-  }
-  return to_python(results);
+  return to_python(without_gil([&](Interrupt&) { return reference_backward(spec, inputs, upstream); }));
 }
 
 // Names that the row takes or returns, whatever the sizes.

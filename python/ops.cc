@@ -11,6 +11,7 @@
 
 #include "bindings.h"
 #include "deltanet/deltanet.h"
+#include "interrupts.h"
 
 namespace deltanet {
 namespace {
@@ -94,8 +95,8 @@ void torch_forward(const Spec& spec, const nb::tuple& tensors, nb::handle cu_seq
                    bool recurrent, int threads) {
   const Inputs inputs = read_inputs(tensors, cu_seqlens);
   const Outputs outputs = read_group(output_args(), results);
-  const nb::gil_scoped_release unlocked;
-  forward(spec, inputs, outputs, {.mode = recurrent ? Mode::kRecurrent : Mode::kChunk, .threads = threads});
+  const Options options{.mode = recurrent ? Mode::kRecurrent : Mode::kChunk, .threads = threads};
+  without_gil([&](Interrupt&) { forward(spec, inputs, outputs, options); });
 }
 
 void torch_backward(const Spec& spec, const nb::tuple& tensors, nb::handle cu_seqlens, const nb::tuple& upstream,
@@ -103,9 +104,9 @@ void torch_backward(const Spec& spec, const nb::tuple& tensors, nb::handle cu_se
   const Inputs inputs = read_inputs(tensors, cu_seqlens);
   const OutputGradients gradients_of_outputs = read_group(output_gradient_args(), upstream);
   const InputGradients gradients = read_group(input_gradient_args(), results);
-  const nb::gil_scoped_release unlocked;
   // Autograd of upstream's MesaNet takes the entries of the initial Gram as they are.
-  backward(spec, inputs, gradients_of_outputs, gradients, {.threads = threads, .free_gram_gradient = true});
+  const Options options{.threads = threads, .free_gram_gradient = true};
+  without_gil([&](Interrupt&) { backward(spec, inputs, gradients_of_outputs, gradients, options); });
 }
 
 template <class Group>

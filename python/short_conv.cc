@@ -9,6 +9,7 @@
 
 #include "bindings.h"
 #include "deltanet/deltanet.h"
+#include "interrupts.h"
 
 namespace deltanet {
 namespace {
@@ -43,22 +44,22 @@ Sizes sizes(const std::vector<int64_t>& list) { return {list.at(0), list.at(1), 
 
 void forward_at(const std::vector<Address>& in, const std::vector<Address>& out, const std::vector<int64_t>& shape,
                 const std::vector<int64_t>& cu_seqlens, bool silu, int threads) {
-  const nb::gil_scoped_release unlocked;
   ShortConvInputs inputs = inputs_at<ShortConvInputs>(in, sizes(shape));
   inputs.cu_seqlens = cu_seqlens;
   inputs.silu = silu;
-  short_conv_forward(inputs, outputs_at<ShortConvOutputs>(out, sizes(shape)), threads);
+  const ShortConvOutputs outputs = outputs_at<ShortConvOutputs>(out, sizes(shape));
+  without_gil([&](Interrupt&) { short_conv_forward(inputs, outputs, threads); });
 }
 
 void backward_at(const std::vector<Address>& in, const std::vector<Address>& upstream,
                  const std::vector<Address>& grads, const std::vector<int64_t>& shape,
                  const std::vector<int64_t>& cu_seqlens, bool silu, int threads) {
-  const nb::gil_scoped_release unlocked;
   ShortConvInputs inputs = inputs_at<ShortConvInputs>(in, sizes(shape));
   inputs.cu_seqlens = cu_seqlens;
   inputs.silu = silu;
-  short_conv_backward(inputs, outputs_at<ShortConvOutputGradients>(upstream, sizes(shape)),
-                      inputs_at<ShortConvInputGradients>(grads, sizes(shape)), threads);
+  const auto gradients_of_outputs = outputs_at<ShortConvOutputGradients>(upstream, sizes(shape));
+  const auto gradients = inputs_at<ShortConvInputGradients>(grads, sizes(shape));
+  without_gil([&](Interrupt&) { short_conv_backward(inputs, gradients_of_outputs, gradients, threads); });
 }
 
 }  // namespace

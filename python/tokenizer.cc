@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "interrupts.h"
 
 namespace deltanet {
 
@@ -35,8 +36,11 @@ nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text
 
 void bind_tokenizer(nb::module_& m) {
   nb::class_<Tokenizer>(m, "Tokenizer")
-      .def("encode", [](const Tokenizer& self, const nb::object& text,
-                        bool add_special) { return self.encode(text_of(text), add_special); })
+      .def("encode",
+           [](const Tokenizer& self, const nb::object& text, bool add_special) {
+             const std::string_view bytes = text_of(text);
+             return without_gil([&](Interrupt&) { return self.encode(bytes, add_special); });
+           })
       .def("decode", [](const Tokenizer& self, const std::vector<int32_t>& ids,
                         bool skip_special) { return to_bytes(self.decode(ids, skip_special)); })
       .def("piece", &Tokenizer::piece)

@@ -242,12 +242,19 @@ TEST(RunCheckpoint, WithoutLastTheNewestIsResumed) {
   }
   fs::remove(out / "last");  // killed after the first renaming
   EXPECT_EQ(step_to_resume(out.path()), 2);
+  const std::string last = (out / "last").string();
+  EXPECT_EQ(why_another_step(out.path()), last + " is missing: going on from step 2, the newest that is complete");
   put(out / "last", "9\n");  // names what is not there
+  EXPECT_EQ(why_another_step(out.path()),
+            last + " names step 9, whose checkpoint is not there: going on from step 2, the newest that is complete");
   TrainedRun again(tiny_config());
   again.load(out.path());
   mend_run_folder(out.path(), again.trainer.state());
   EXPECT_EQ(again.trainer.state().step, 2);
   EXPECT_EQ(named_step(out.path(), "last"), 2);
+  EXPECT_EQ(why_another_step(out.path()), "");
+  put(out / "last", "1\n");  // set back
+  EXPECT_EQ(why_another_step(out.path()), "");
 }
 
 TEST(RunCheckpoint, BestIsNamedAgain) {
@@ -503,6 +510,44 @@ TEST(TrainRun, StepsThatFailDoNotReplaceGoodCheckpoints) {
   EXPECT_NE(error_of([&] { runs.go(false, spoiler); }).find("2 steps in a row"), std::string::npos);
   EXPECT_EQ(step_to_resume(runs.folder_ / "run"), 2);
   EXPECT_EQ(runs.go(true).step, 4);
+}
+
+// What run_training() says, in order.
+class Listener final : public TrainObserver {
+ public:
+  void noticed(const std::string& what) override { noticed_.push_back(what); }
+  std::vector<std::string> noticed_;
+};
+
+TEST(TrainRun, SaysWhyItDoesNotGoOnFromLast) {
+  Runs runs;
+  runs.go();
+  runs.config_.steps = 6;
+  Listener listener;
+  runs.go(true, listener);
+  EXPECT_TRUE(listener.noticed_.empty());
+  put(runs.folder_ / "run/last", "5\n");
+  runs.go(true, listener);
+  ASSERT_EQ(listener.noticed_.size(), 1u);
+  EXPECT_NE(listener.noticed_[0].find("names step 5, whose checkpoint is not there: going on from step 6"),
+            std::string::npos);
+  for (const int step : {2, 4, 6}) fs::remove_all(runs.folder_ / "run" / ("step-" + std::to_string(step)));
+  EXPECT_NE(
+      error_of([&] { runs.go(true, listener); }).find("names step 6, whose checkpoint is not there, and no other"),
+      std::string::npos);
+  EXPECT_EQ(named_step(runs.folder_ / "run", "last"), 6) << "no new run in the place of the old one";
+}
+
+TEST(TrainRun, SaysWhichPartOfTheModelWasNotFinite) {
+  Runs runs;
+  runs.config_.checkpoint_every = 1;
+  runs.config_.max_bad_steps = 1;
+  Spoiler spoiler(2);  // the first vector is the norm in front of the first mixer
+  const std::string error = error_of([&] { runs.go(false, spoiler); });
+  EXPECT_NE(error.find("what first is not finite in a pass is that of layer 0, the recurrence (pgdn), whose weight "
+                       "model.layers.0.attn_norm.weight is not finite"),
+            std::string::npos)
+      << error;
 }
 
 TEST(TrainRun, AFolderThatIsInUseIsRefused) {

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "deltanet/error.h"
 #include "deltanet/model.h"
+#include "deltanet/optimizer.h"
 #include "deltanet/rows.h"
 #include "model_fixture.h"
 
@@ -276,6 +277,63 @@ TEST_F(StateFiles, OfAnotherModelAreRefused) {
   }
 }
 
+// Models with the same parameters whose configs differ in what changes results.
+TEST_F(StateFiles, OfAModelThatComputesOtherwiseAreRefused) {
+  const std::string attention = R"(, "attn": {"layers": [1], "num_heads": 2, "window_size": 5, "rope_theta": 1e4)";
+  const std::string gated = config_of(R"("model_type": "gated_deltanet", "expand_v": 1.0, "use_gate": true)");
+  const auto change = [&](std::string text, const std::string& from, const std::string& to) {
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::string plain = row_config_of("pgdn", attention + "}");
+  const std::vector<std::pair<std::string, std::string>> others = {
+      {plain, row_config_of("pgdn", attention + R"(}, "allow_neg_eigval": true)")},
+      {plain, row_config_of("pgdn", attention + R"(}, "norm_eps": 1e-3)")},
+      {plain, row_config_of("pgdn", attention + R"(}, "spec": {"x": 2})")},
+      {plain, row_config_of("pgdn", attention + R"(}, "spec": {"l2norm": false})")},
+      {plain, change(plain, "1e4", "1e5")},
+      {plain, change(plain, R"("window_size": 5)", R"("window_size": 6)")},
+      {gated, change(gated, R"("use_gate": true)", R"("use_gate": true, "output_gate_activation": "sigmoid")")},
+  };
+  for (const auto& [config, other] : others) {
+    Model model = Model::from_config(config, 1), same = Model::from_config(config, 1);
+    model.start().save(path("state"));
+    EXPECT_EQ(same.load_session(path("state")).sequences(), 1);
+    Model stranger = Model::from_config(other, 1);
+    for (const ParameterInfo& info : model.parameters()) {
+      ASSERT_EQ(model.parameter(info.name), stranger.parameter(info.name));
+    }
+    EXPECT_NE(complaint([&] { stranger.load_session(path("state")); }).find("another model"), std::string::npos)
+        << other;
+  }
+}
+
+TEST_F(StateFiles, FitTheModelUntilAStepChangesIt) {
+  const std::string config = row_config_of("gdn");
+  for (const WeightType type : {WeightType::kFloat32, WeightType::kBfloat16}) {
+    Model model = Model::from_config(config, 1, {.weights = type});
+    model.start().save(path("state"));
+    Optimizer optimizer(model);  // makes float32 values of bf16 weights, and changes none
+    EXPECT_EQ(model.load_session(path("state")).sequences(), 1);
+    const Ids ids = ids_of(8, 1);
+    const Ids targets = ids_of(8, 2);
+    const int64_t offsets[] = {0, 8};
+    optimizer.step(ids, targets, offsets, {.lr = 0.1});
+    EXPECT_THROW(model.load_session(path("state")), Error);
+  }
+}
+
+TEST_F(StateFiles, OfEarlierVersionsAreNamed) {
+  Model model = Model::from_config(row_config_of("gdn"), 1);
+  model.start().save(path("state"));
+  std::string bytes = read_file(path("state"), kLargestFile);
+  const std::string now = "deltanet state 2";
+  ASSERT_NE(bytes.find(now), bytes.npos);
+  bytes.replace(bytes.find(now), now.size(), "deltanet state 1");
+  std::ofstream(path("state"), std::ios::binary) << bytes;
+  EXPECT_NE(complaint([&] { model.load_session(path("state")); }).find("written by an earlier version"),
+            std::string::npos);
+}
+
 TEST_F(StateFiles, FitWeightsOfAnotherTypeOfTheSameCheckpoint) {
   const std::string directory = std::string(DELTANET_SOURCE_DIR) + "/tests/golden/models/pgdn";
   Model model = Model::load(directory);
@@ -305,11 +363,14 @@ TEST_F(StateFiles, DamagedOnesAreRefused) {
   for (const std::size_t left : {std::size_t{0}, std::size_t{7}, good.size() / 2, good.size() - 1}) {
     EXPECT_TRUE(refused(good.substr(0, left))) << left;
   }
-  for (std::size_t at = 0; at < good.size(); at += at < 2000 ? 1 : 97) {
+  // The header, too: its metadata say whether the state is fresh, for instance.
+  const std::size_t header = good.find("\"checksum\"");
+  ASSERT_NE(header, good.npos);
+  for (std::size_t at = 0; at < good.size(); at += at < header + 1000 ? 1 : 97) {
+    const std::size_t bit = at % 8;
     std::string bytes = good;
-    bytes[at] = static_cast<char>(bytes[at] ^ 1);
-    // A space of the padding or a name in the header may take a change; values may not.
-    EXPECT_TRUE(refused(bytes) || at < good.size() - 1000) << at;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1 << bit);
+    EXPECT_TRUE(refused(bytes)) << "bit " << bit << " of byte " << at;
   }
   const std::string count = R"("sequences":"2")";
   ASSERT_NE(good.find(count), good.npos);

@@ -26,11 +26,12 @@ struct ModelOptions {
 
 // How the next token is chosen from the logits. The defaults choose the most probable one.
 struct SamplerOptions {
-  double temperature = 0.0;         // 0: always the most probable token
-  int64_t top_k = 0;                // among the k most probable; 0: all
-  double top_p = 1.0;               // among the most probable that together have this probability
-  double min_p = 0.0;               // among those at least this times as probable as the most probable
-  double repetition_penalty = 1.0;  // divides positive logits of tokens seen before, multiplies negative ones
+  double temperature = 0.0;  // 0: always the most probable token
+  int64_t top_k = 0;         // among the k most probable; 0: all
+  double top_p = 1.0;        // among the most probable that together have this probability
+  double min_p = 0.0;        // among those at least this times as probable as the most probable
+  // Divides positive logits of tokens that the sequence has read or said before, multiplies negative ones.
+  double repetition_penalty = 1.0;
   uint64_t seed = 0;
 };
 
@@ -38,6 +39,8 @@ struct GenerateOptions {
   int64_t max_tokens = 128;
   SamplerOptions sampling = {};
   std::vector<int32_t> end_ids = {};  // a sequence ends after one of these
+  // Of the tokenizer: ids from here on, which it could not turn into text, are never chosen. 0: all of the model's.
+  int64_t vocab_size = 0;
 };
 
 struct GenerateStats {
@@ -81,6 +84,9 @@ struct LossSum {
 struct SaveOptions {
   std::string dtype = "f32";                                   // f32, bf16 or f16
   int64_t max_shard_bytes = int64_t{50} * 1000 * 1000 * 1000;  // more than this is split over several files
+  // A checksum of each tensor in the metadata of its file, for `deltanet info --check`. Without them the files are what
+  // upstream writes, byte for byte.
+  bool checksums = true;
 };
 
 class Session;
@@ -160,7 +166,9 @@ class Session {
   // Model::log_probs after what the sequences remember, which then includes these tokens.
   void log_probs(std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets,
                  double* log_prob, bool* greedy);
-  // Reads the prompts and goes on. on_token(sequence, id) gets every new token; false ends that sequence.
+  // Reads the prompts and goes on. on_token(sequence, id) gets every new token; false ends that sequence. Tokens of one
+  // step are chosen for all sequences before the first is told; an exception in on_token ends the call and leaves each
+  // sequence after the last token that was chosen for it.
   GenerateStats generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                          const std::function<bool(int64_t, int32_t)>& on_token);
   // The same tokens as generate(), computed when asked for; of a session with one sequence, which must outlive the
@@ -170,6 +178,9 @@ class Session {
   // A new session whose sequence i remembers what sequence from[i] of this one does: a prefix is read once, and any
   // number of continuations go on from it.
   Session copy(std::span<const int64_t> from) const;
+  // As if the last token of each sequence had not been said, where generate or a stream chose it and the model has not
+  // read it yet: what ends a text may come with the beginning of more.
+  void drop_unread();
   // The whole state to a file, bit for bit; Model::load_session reads it back and refuses the state of another model.
   void save(const std::string& path) const;
   void reset();

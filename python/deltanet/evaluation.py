@@ -9,6 +9,7 @@ lm_eval.simple_evaluate(model="deltanet", ...). deltanet-eval does that and then
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +29,9 @@ from .tokenizer import tokenizer_of
 __all__ = ["DeltanetLM", "main"]
 
 AUTO_BATCH_SIZE = 8
+NO_LIMIT = 2**31 - 1
+
+_log = logging.getLogger("lm_eval.models.deltanet")
 
 
 @register_model("deltanet")
@@ -39,8 +43,10 @@ class DeltanetLM(TemplateLM):
     tokenizer        file or directory of another tokenizer than the checkpoint's, "bytes", or a deltanet.Tokenizer
     batch_size       how many sequences generate_until continues at once; "auto" is 8
     batch_tokens     about how many tokens go through the model at once in log-likelihoods
-    max_length       tokens of context and continuation together; longer contexts lose their beginning. By default
-                     max_position_embeddings of config.json, or 2048. The model itself has no limit
+    max_length       tokens of context and continuation together; longer contexts lose their beginning, which is
+                     counted and said. By default there is no limit, unless the model has softmax attention without a
+                     window: then it is max_position_embeddings of config.json. Rolling log-likelihoods have windows of
+                     this length, by default of max_position_embeddings or 2048 tokens: there nothing is lost
     max_gen_toks     how much generate_until says where the task does not tell
     add_bos_token    False leaves out the tokens that the tokenizer puts around a text
     prefix_token_id  what stands for an empty context; by default BOS, or EOS where there is none
@@ -70,7 +76,9 @@ class DeltanetLM(TemplateLM):
         self.batch_size = self._batch_size(batch_size, max_batch_size)
         self.batch_tokens, self.max_gen_toks = int(batch_tokens), int(max_gen_toks)
         config = self.model.config
-        self.max_length = int(max_length or config.get("max_position_embeddings") or 2048)
+        positions = config.get("max_position_embeddings")
+        self.max_length = int(max_length or (_attends_to_all(config) and positions) or NO_LIMIT)
+        self._window = int(max_length or positions or 2048)  # of rolling log-likelihoods
         self._add_special = bool(add_bos_token)
         named = tokenizer if isinstance(tokenizer, str) else directory
         encode, special = self._tokenizer.encode, self._add_special  # and not this model, which may be let go
@@ -112,11 +120,12 @@ class DeltanetLM(TemplateLM):
     # ---- log-likelihoods
 
     def _loglikelihood_tokens(self, requests, disable_tqdm: bool = False, **_) -> list[tuple[float, bool]]:
-        contexts, continuations = [], []
+        contexts, continuations, cuts = [], [], _Cuts(self.max_length)
         for _, context, continuation in requests:
-            room = max(1, self.max_length + 1 - len(continuation))  # the last token is predicted, not read
-            contexts.append(context[-room:])
+            # The last token is predicted, not read.
+            contexts.append(cuts.cut(context, max(1, self.max_length + 1 - len(continuation))))
             continuations.append(continuation)
+        cuts.say()
         with tqdm(total=len(requests), desc="Running loglikelihood requests", disable=disable_tqdm) as progress:
             values, greedy = self.model.loglikelihood(contexts, continuations, self.batch_tokens, progress.update)
         results = [(float(value), bool(flag)) for value, flag in zip(values, greedy)]
@@ -130,7 +139,7 @@ class DeltanetLM(TemplateLM):
         for owner, request in enumerate(requests):
             (text,) = request.args
             tokens = self.tok_encode(text, add_special_tokens=False)
-            for window in get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1):
+            for window in get_rolling_token_windows(tokens, self.prefix_token_id, self._window, context_len=1):
                 windows.append((None, *make_disjoint_window(window)))
                 owners.append(owner)
         sums = [0.0] * len(requests)
@@ -144,13 +153,15 @@ class DeltanetLM(TemplateLM):
 
     def generate_until(self, requests, disable_tqdm: bool = False) -> list[str]:
         results: list[str] = [""] * len(requests)
+        cuts = _Cuts(self.max_length)
         with tqdm(total=len(requests), desc="Running generate_until requests", disable=disable_tqdm) as progress:
             for batch, options in self._generation_batches(requests):
-                texts = self._generate([context for _, context in batch], options)
+                texts = self._generate([context for _, context in batch], options, cuts)
                 for (place, _), text in zip(batch, texts):
                     results[place] = text
                     self.cache_hook.add_partial("generate_until", requests[place].args, text)
                 progress.update(len(batch))
+        cuts.say()
         return results
 
     def _generation_batches(self, requests):
@@ -166,7 +177,7 @@ class DeltanetLM(TemplateLM):
             for begin in range(0, len(same), self.batch_size):
                 yield same[begin : begin + self.batch_size], options
 
-    def _generate(self, contexts: list[list[int]], options: _GenerationOptions) -> list[str]:
+    def _generate(self, contexts: list[list[int]], options: _GenerationOptions, cuts: _Cuts) -> list[str]:
         room = self.max_length - options.max_tokens
         if room < 1:
             raise Error(f"max_gen_toks: given {options.max_tokens}; expected less than max_length, {self.max_length}")
@@ -179,9 +190,41 @@ class DeltanetLM(TemplateLM):
             return not options.until or options.cut(self.tok_decode(said[sequence]))[1]
 
         self.model.session(len(contexts)).generate(
-            [context[-room:] for context in contexts], options.max_tokens, goes_on, eos_token_id=(), **options.sampling
-        )
+            [cuts.cut(context, room) for context in contexts], options.max_tokens, goes_on, eos_token_id=(),
+            vocab_size=self._tokenizer.vocab_size, **options.sampling,
+        )  # fmt: skip
         return [options.cut(self.tok_decode(tokens))[0] for tokens in said]
+
+
+class _Cuts:
+    """Counts the contexts that were too long."""
+
+    def __init__(self, max_length: int):
+        self.max_length = max_length
+        self.contexts = self.cut_contexts = self.cut_tokens = 0
+
+    def cut(self, context: Sequence[int], room: int) -> Sequence[int]:
+        self.contexts += 1
+        if len(context) <= room:
+            return context
+        self.cut_contexts += 1
+        self.cut_tokens += len(context) - room
+        return context[-room:]
+
+    def say(self) -> None:
+        if self.cut_contexts:
+            _log.warning(
+                "deltanet: %d of %d contexts were longer than max_length=%d and lost their beginning, %d tokens in all",
+                self.cut_contexts, self.contexts, self.max_length, self.cut_tokens,
+            )  # fmt: skip
+
+
+def _attends_to_all(config: dict) -> bool:
+    """Whether some layer is softmax attention over everything before it."""
+    if config.get("model_type") == "transformer":
+        return not config.get("window_size")
+    attention = config.get("attn") or []
+    return any(not layers.get("window_size") for layers in ([attention] if isinstance(attention, dict) else attention))
 
 
 class _GenerationOptions:

@@ -53,7 +53,7 @@ class Model:
     threads  how many threads to use; None: the default of the machine
 
     Token ids are an array or list [T], [B,T], or a list of sequences of different lengths. Calls from several threads
-    wait for each other.
+    wait for each other. Ctrl-C ends a call of the main thread within a fifth of a second: the model is as it was before.
     """
 
     def __init__(self, path: str | bytes | os.PathLike, weights: str = "f32", threads: int | None = None):
@@ -175,7 +175,8 @@ class Model:
     ) -> np.ndarray | list[np.ndarray]:
         """The ids with what the model says after them, as transformers returns them.
 
-        on_token    called with (sequence, id) for every token as it comes; returning False ends that sequence
+        on_token    called with (sequence, id) for every token as it comes; returning False ends that sequence, an
+                    exception the call
         **sampling  see Sampling; greedy by default. Sequences of a batch that end early are filled up with eos_token_id
         """
         batch = Batch("ids", ids)
@@ -240,9 +241,19 @@ class Model:
     def load_optimizer(self, path: str | bytes | os.PathLike) -> None:
         self._core.load_optimizer(os.fsencode(path))
 
-    def save(self, path: str | bytes | os.PathLike, dtype: str = "f32", max_shard_bytes: int = 50_000_000_000) -> None:
-        """Write a checkpoint that upstream's classes load; dtype is "f32", "bf16" or "f16"."""
-        self._core.save(os.fsencode(path), dtype, max_shard_bytes)
+    def save(
+        self,
+        path: str | bytes | os.PathLike,
+        dtype: str = "f32",
+        max_shard_bytes: int = 50_000_000_000,
+        checksums: bool = True,
+    ) -> None:
+        """Write a checkpoint that upstream's classes load; dtype is "f32", "bf16" or "f16".
+
+        checksums  put one of each tensor into the metadata of its file, for ``deltanet info --check``. Without them the
+                   files are what upstream writes, byte for byte
+        """
+        self._core.save(os.fsencode(path), dtype, max_shard_bytes, bool(checksums))
 
 
 # ---- from Python's types to those of _core

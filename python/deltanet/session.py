@@ -26,14 +26,20 @@ class Sampling(TypedDict, total=False):
     top_k: int  # among the k most probable; 0: all
     top_p: float  # among the most probable that together have this probability
     min_p: float  # among those at least this times as probable as the most probable
-    repetition_penalty: float  # divides positive logits of tokens seen before, multiplies negative ones
+    # Divides positive logits of tokens that the sequence has read or said before, multiplies negative ones.
+    repetition_penalty: float
     seed: int
     # End a sequence after one of these; None: what config.json says; () for never.
     eos_token_id: int | Sequence[int] | None
+    vocab_size: int | None  # of the tokenizer: ids from here on, which it does not have, are never chosen
 
 
 class Session:
-    """The state of some sequences, of constant size; made by Model.session."""
+    """The state of some sequences, of constant size; made by Model.session.
+
+    A call that is interrupted while it reads leaves the state as it was before. Where Ctrl-C, or an exception of
+    on_token, ends a call that says something, each sequence goes on later after the last token that was chosen for it.
+    """
 
     @classmethod
     def _wrap(cls, model, core) -> Session:
@@ -129,8 +135,9 @@ def _generate_options(
     repetition_penalty=1.0,
     seed=0,
     eos_token_id=None,
+    vocab_size=None,
 ):
     return _core.GenerateOptions.make(
         int(max_new_tokens), float(temperature), int(top_k), float(top_p), float(min_p),
-        float(repetition_penalty), checked_seed(seed), end_ids_of(core, eos_token_id),
+        float(repetition_penalty), checked_seed(seed), end_ids_of(core, eos_token_id), int(vocab_size or 0),
     )  # fmt: skip

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/text.h"
@@ -59,6 +60,7 @@ class Chat {
     // The other side's turn begins where ours would end.
     stops_ = settings.sampling.stops;
     if (stops_.empty()) stops_.push_back("\n" + settings.user);
+    next_ = settings.system + settings.user;
   }
 
   int run() {
@@ -91,37 +93,81 @@ class Chat {
     const std::string name = line.substr(0, space), argument = space == std::string::npos ? "" : line.substr(space + 1);
     if (name == "/reset") {
       session_.reset();
+      cut_.reset();
+      next_ = settings_.system + settings_.user;
       first_ = true;
     } else if (name == "/save" && !argument.empty()) {
-      session_.save(argument);
+      save(argument);
     } else if (name == "/load" && !argument.empty()) {
       Session loaded = model_.load_session(argument);
       if (loaded.sequences() != 1) {
         throw Error(fmt::format("[chat] {}: holds {} sequences; expected 1", argument, loaded.sequences()));
       }
       session_ = std::move(loaded);
+      cut_.reset();
+      next_ = between_turns();
       first_ = false;
     } else {
       fmt::print("{}", kHelp);
     }
   }
 
+  std::string between_turns() const { return settings_.end + settings_.user; }
+
   void answer(const std::string& line) {
-    const std::string text = (first_ ? settings_.system : settings_.end) + settings_.user + line + settings_.assistant;
+    const std::string text = next_ + line + settings_.assistant;
     const std::vector<std::vector<int32_t>> prompt = {tokenizer_->encode(text, first_ && !settings_.run.no_special)};
+    const int64_t all[] = {0};
+    Cut cut{session_.copy(all), prompt, ""};
     first_ = false;
     TextStream stream(*tokenizer_, stops_);
-    const auto show = [](const std::string& part) { say(stdout, part); };
+    StreamDecoder decoder(*tokenizer_);
+    std::string said, said_before;  // all of it; without the last token
+    const auto show = [&](const std::string& part) {
+      cut.answer += part;
+      say(stdout, part);
+    };
     const InterruptAnswer guard;
     session_.generate(prompt, options_, [&](int64_t, int32_t id) {
       const bool is_end = std::find(options_.end_ids.begin(), options_.end_ids.end(), id) != options_.end_ids.end();
       if (!is_end) show(stream.push(id));
+      said_before = said;
+      said += decoder.push(id);
       return !stream.stopped() && !interrupted && !std::ferror(stdout);
     });
     show(stream.finish());
     say(stdout, "\n");
     options_.sampling.seed += 1;  // another turn, other choices
+
+    cut_.reset();
+    next_ = between_turns();
+    if (!next_.starts_with(stream.matched()) || !stream.stopped()) return;
+    // The model has begun our turn itself, with all of the stop string but the end of the last token, which may hold
+    // more: it is taken back, and what is missing of the turn's beginning comes with the next prompt.
+    session_.drop_unread();
+    next_ = (cut.answer + next_).substr(said_before.size());
+    cut_ = std::move(cut);
   }
+
+  // A file ends with the answer, also where the session is a part of a stop string ahead.
+  void save(const std::string& path) {
+    if (!cut_) return session_.save(path);
+    const int64_t all[] = {0};
+    Session whole = cut_->before.copy(all);
+    std::vector<int32_t> ids = cut_->prompt.front();
+    const std::vector<int32_t> answer = tokenizer_->encode(cut_->answer);
+    ids.insert(ids.end(), answer.begin(), answer.end());
+    std::vector<float> logits(static_cast<std::size_t>(model_.vocab_size()));
+    whole.read({{ids}}, logits.data());
+    whole.save(path);
+  }
+
+  // A turn whose answer a stop string ended.
+  struct Cut {
+    Session before;
+    std::vector<std::vector<int32_t>> prompt;
+    std::string answer;
+  };
 
   const Settings& settings_;
   Model model_;
@@ -129,6 +175,8 @@ class Chat {
   Session session_;
   GenerateOptions options_;
   std::vector<std::string> stops_;
+  std::string next_;  // what the next turn begins with
+  std::optional<Cut> cut_;
   bool first_ = true;
 };
 

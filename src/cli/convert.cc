@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 struct SaveSettings {
   std::string target, dtype = "f32";
   double max_shard_gb = 50;
-  bool force = false;
+  bool force = false, no_checksums = false;
   int threads = 0;
 };
 
@@ -31,6 +31,8 @@ void add_save_options(const Arguments& args, SaveSettings& settings) {
       .show_default()
       .between(1e-9, 1e9);
   args.flag("--force", settings.force, "Replace a checkpoint that is already there");
+  args.flag("--no-checksums", settings.no_checksums,
+            "Leave out the checksums that `deltanet info --check` compares: the files are upstream's byte for byte");
   args.option("--threads", settings.threads, "Threads (default: one per core)").not_negative();
 }
 
@@ -43,7 +45,8 @@ void check_target(const SaveSettings& settings) {
 
 void save(const Model& model, const SaveSettings& settings) {
   model.save(settings.target, {.dtype = settings.dtype,
-                               .max_shard_bytes = static_cast<int64_t>(std::round(settings.max_shard_gb * 1e9))});
+                               .max_shard_bytes = static_cast<int64_t>(std::round(settings.max_shard_gb * 1e9)),
+                               .checksums = !settings.no_checksums});
   fmt::print("{}: {}, {} parameters, {}\n", settings.target, model.model_type(), grouped_text(model.parameter_count()),
              settings.dtype);
 }

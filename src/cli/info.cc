@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 struct Settings {
   std::string directory, preset;
-  bool json = false, all = false, list = false;
+  bool json = false, all = false, list = false, check = false;
 };
 
 std::string mixer_text(const Config& config) {
@@ -118,6 +118,30 @@ nlohmann::json info_json(const Config& config, const Layout& layout, const Check
           {"parameters", parameters}};
 }
 
+// Reads all values of a checkpoint and compares them with what was written.
+int check_values(const std::string& directory, const CheckpointReader& reader) {
+  const CheckpointReader::Check check = reader.check_values();
+  if (!check.damaged.empty()) {
+    constexpr std::size_t kShown = 5;
+    std::string names;
+    for (std::size_t i = 0; i < std::min(kShown, check.damaged.size()); ++i)
+      names += (i > 0 ? "; " : "") + check.damaged[i];
+    if (check.damaged.size() > kShown) names += "; ...";
+    throw Error(fmt::format("[info] {}: {} of {} tensors are not what was written; the files are damaged: {}",
+                            directory, check.damaged.size(), check.tensors, names));
+  }
+  if (check.without == check.tensors) {
+    fmt::print("No checksums: another program wrote {}, or it was written without. `deltanet convert` writes them.\n",
+               directory);
+  } else if (check.without > 0) {
+    fmt::print("{} of {} tensors are as they were written; the others have no checksums.\n",
+               check.tensors - check.without, check.tensors);
+  } else {
+    fmt::print("All {} tensors are as they were written.\n", check.tensors);
+  }
+  return 0;
+}
+
 int run(const Settings& settings) {
   if (settings.list) {
     for (const std::string& name : preset_names()) fmt::print("{}\n", name);
@@ -127,6 +151,7 @@ int run(const Settings& settings) {
     throw Error("[info] expected a checkpoint directory or --preset NAME (--presets lists them)");
   }
   const bool from_disk = !settings.directory.empty();
+  if (settings.check && !from_disk) throw Error("[info] --check: expected a checkpoint directory");
   const Config config =
       from_disk ? load_config((fs::path(settings.directory) / "config.json").string()) : preset_config(settings.preset);
   const Layout layout(config);
@@ -135,6 +160,7 @@ int run(const Settings& settings) {
     reader = std::make_unique<CheckpointReader>(settings.directory);
     check_tensors(layout, *reader);
   }
+  if (settings.check) return check_values(settings.directory, *reader);
   if (settings.json) {
     fmt::print("{}\n", info_json(config, layout, reader.get()).dump(2));
   } else {
@@ -151,6 +177,7 @@ std::function<int()> setup(const Arguments& args) {
   args.flag("--presets", settings->list, "List the presets");
   args.flag("--all", settings->all, "List the parameters of every layer");
   args.flag("--json", settings->json, "Print JSON");
+  args.flag("--check", settings->check, "Compare all values with their checksums instead");
   return [settings] { return run(*settings); };
 }
 

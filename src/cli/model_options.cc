@@ -43,7 +43,8 @@ std::unique_ptr<Tokenizer> load_tokenizer_for(const RunOptions& options, const M
   }
   if (tokenizer->vocab_size() > model.vocab_size()) {
     throw Error(
-        fmt::format("[tokenizer] has {} tokens, but the model's vocabulary holds {}: it belongs to another model",
+        fmt::format("[tokenizer] has {} tokens, but the model's vocabulary holds {}: it belongs to another model. "
+                    "Expected one with at most as many; --tokenizer names it",
                     tokenizer->vocab_size(), model.vocab_size()));
   }
   return tokenizer;
@@ -69,6 +70,7 @@ void add_sampling_options(const Arguments& args, SamplingOptions& options) {
 
 GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer) {
   GenerateOptions chosen = options.generate;
+  chosen.vocab_size = tokenizer.vocab_size();
   if (!options.ignore_eos) {
     chosen.end_ids = model.end_ids();
     if (tokenizer.eos()) chosen.end_ids.push_back(*tokenizer.eos());

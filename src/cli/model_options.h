@@ -34,7 +34,8 @@ struct SamplingOptions {
 };
 
 void add_sampling_options(const Arguments& args, SamplingOptions& options);
-// With the end tokens that the model and the tokenizer name, unless they are to be ignored.
+// With the end tokens that the model and the tokenizer name, unless they are to be ignored, and no tokens that the
+// tokenizer does not have.
 GenerateOptions generate_options(const SamplingOptions& options, const Model& model, const Tokenizer& tokenizer);
 
 }  // namespace deltanet::cli

@@ -60,6 +60,11 @@ class Screen final : public TrainObserver {
 
   void preparing(const char* what) override { progress_.show(fmt::format("{} ...", what)); }
 
+  void noticed(const std::string& what) override {
+    progress_.clear();
+    say(stderr, what + "\n");
+  }
+
   void started(const Trainer& trainer, const TrainingData& data) override {
     const Config& model = trainer.layout().config();
     const MemoryPlan& memory = trainer.memory();

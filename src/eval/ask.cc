@@ -242,7 +242,8 @@ class Asking {
       return false;
     };
     try {
-      model_.generate(prompts, {.max_tokens = max_tokens}, batch_, on_token);
+      const GenerateOptions greedily{.max_tokens = max_tokens, .vocab_size = reader_.tokenizer->vocab_size()};
+      model_.generate(prompts, greedily, batch_, on_token);
     } catch (const Error& error) {
       throw Error("[eval] " + std::string(task_.name) + ": the model cannot go on: " + error.what());
     }

@@ -1,6 +1,7 @@
 #include "model/language_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -136,7 +137,7 @@ void LanguageModel::run_layers(const Pass& pass, std::span<const int32_t> ids, S
   nn::add_rms_norm_forward(tokens, D, static_cast<float>(config().norm_eps), {before, ld}, {pending, ld},
                            w.vector(layout().final_norm()), {h_final_, ld}, {scratch_.x, ld}, final_rstd_,
                            pass.threads);
-  if (state) state->set_used();
+  if (state) state->note(ids, pass.offsets);
 }
 
 void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state,
@@ -150,6 +151,8 @@ void LanguageModel::next_logits(std::span<const int32_t> ids, std::span<const in
   }
   nn::linear({scratch_.x, ld}, N, weights_->matrix(layout().head()), nullptr, logits, config().vocab_size, false,
              pass.threads);
+  const auto is_finite = [](float x) { return std::isfinite(x); };
+  if (!std::all_of(logits, logits + N * config().vocab_size, is_finite)) fail_not_finite("logits", ids, offsets, state);
 }
 
 void LanguageModel::all_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state,
@@ -194,6 +197,10 @@ void LanguageModel::log_probs(std::span<const int32_t> ids, std::span<const nn::
   run_layers(pass, ids, state);
   vocabulary_loss_.log_probs(weights_->matrix(layout().head()), {scratch_.x, nn::wide_ld(config().hidden_size)},
                              targets, log_prob, greedy, pass.threads);
+  const auto is_finite = [](double x) { return std::isfinite(x); };
+  if (!std::all_of(log_prob, log_prob + targets.size(), is_finite)) {
+    fail_not_finite("log-probabilities", ids, offsets, state);
+  }
 }
 
 Pass LanguageModel::check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,

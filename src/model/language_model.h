@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/arena.h"
@@ -46,7 +47,8 @@ class LanguageModel {
                    std::span<const int64_t> offsets) const {
     check_with_targets(ids, targets, offsets, nullptr);
   }
-  // Logits after the last token of each sequence, [N, vocab], with `state` (null: none) carried on.
+  // Logits after the last token of each sequence, [N, vocab], with `state` (null: none) carried on. Throws Error where
+  // they are not finite, as log_probs() does; logits and losses that are returned as they are say so themselves.
   void next_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
   // Logits after every token, [T, vocab].
   void all_logits(std::span<const int32_t> ids, std::span<const int64_t> offsets, State* state, float* logits);
@@ -66,6 +68,10 @@ class LanguageModel {
                             std::span<const int64_t> offsets, LossScale scale, Keep keep, const Gradients& to,
                             const std::function<void(const GradientRange&)>& done = {});
 
+  // Which part of the model first gives what is not finite, in a pass over these tokens from this state (null: none),
+  // which stays as it is: "layer 3, the MLP"; empty: none before the head. For errors; slow.
+  std::string first_not_finite(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state);
+
   // Makes room for passes of up to this many tokens, which otherwise the first of them does.
   void plan(int64_t tokens, Keep keep);
   int64_t planned_bytes() const {
@@ -76,6 +82,9 @@ class LanguageModel {
   Pass check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const;
   Pass check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
                           std::span<const int64_t> offsets, const State* state) const;
+  // Throws Error that says where; `state`: after the pass over these tokens whose results are not finite.
+  [[noreturn]] void fail_not_finite(const char* what, std::span<const int32_t> ids, std::span<const int64_t> offsets,
+                                    const State* state);
   // Leaves the normalized output of the last layer in scratch_.x.
   void run_layers(const Pass& pass, std::span<const int32_t> ids, State* state);
 

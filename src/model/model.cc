@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/interrupt.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "deltanet/error.h"
 #include "model/checkpoint/checkpoint.h"
@@ -84,6 +85,7 @@ void Model::set_parameter(std::string_view name, std::span<const float> values) 
     throw Error("[model] " + parameter.name + ": given " + std::to_string(values.size()) + " values; expected " +
                 std::to_string(parameter.size));
   }
+  const InterruptScope whole(nullptr);
   impl_->weights->set_values(parameter, values.data(), impl_->threads);
 }
 

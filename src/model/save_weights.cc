@@ -44,7 +44,10 @@ void save_weights(const Weights& weights, const fs::path& directory, const SaveO
                        .data = reinterpret_cast<const std::byte*>(values),
                        .bytes = parameter.size * static_cast<int64_t>(sizeof(float))});
   }
-  CheckpointOptions checkpoint{.dtype = dtype, .max_shard_bytes = options.max_shard_bytes, .others = std::move(others)};
+  CheckpointOptions checkpoint{.dtype = dtype,
+                               .max_shard_bytes = options.max_shard_bytes,
+                               .checksums = options.checksums,
+                               .others = std::move(others)};
   checkpoint.others["config.json"] = config_text(weights.layout().config(), torch_dtype(dtype));
   write_checkpoint(directory, tensors, checkpoint);
 }

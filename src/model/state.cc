@@ -3,22 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
+#include <utility>
 
 #include "base/hash.h"
 #include "deltanet/error.h"
+#include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/safetensors.h"
 
 namespace deltanet {
 namespace {
 
-constexpr std::string_view kFormat = "deltanet state 1";
-
-std::string hex(uint64_t value) {
-  char text[17];
-  const auto end = std::to_chars(text, text + sizeof text, value, 16).ptr;
-  return {text, end};
-}
+constexpr std::string_view kFormat = "deltanet state 2", kFormatBefore = "deltanet state 1";
+constexpr const char* kChecksum = "checksum";
 
 int64_t size_of(const std::vector<int64_t>& shape) {
   if (shape.empty()) return 0;
@@ -50,19 +46,34 @@ StoredTensor stored(const std::string& name, const std::vector<int64_t>& values)
           .bytes = static_cast<int64_t>(values.size() * sizeof(int64_t))};
 }
 
-// Of all values, in any order of the tensors.
-uint64_t checksum(std::span<const StoredTensor> tensors) {
+// Of everything that the file says but this: its metadata, and names, types, shapes and values of its tensors, which
+// may be in any order.
+uint64_t checksum(std::span<const StoredTensor> tensors, const SafetensorsFile::Metadata& metadata) {
+  const auto add_part = [](ContentHash& hash, std::string_view text) {
+    const uint64_t size = text.size();
+    hash.add(&size, sizeof size);
+    hash.add(text);
+  };
+  ContentHash of_metadata;
+  for (const auto& [key, value] : metadata) {
+    if (key == kChecksum) continue;
+    add_part(of_metadata, key);
+    add_part(of_metadata, value);
+  }
   constexpr int64_t kPiece = 1 << 20;
   std::vector<std::byte> piece(kPiece);
-  uint64_t sum = 0;
+  uint64_t sum = of_metadata.value();
   for (const StoredTensor& tensor : tensors) {
-    uint64_t hash = hash_bytes(tensor.name.data(), tensor.name.size());
+    ContentHash hash;
+    add_part(hash, tensor.name);
+    add_part(hash, dtype_name(tensor.dtype));
+    add_part(hash, shape_text(tensor.shape));
     for (int64_t begin = 0; begin < tensor.bytes; begin += kPiece) {
       const int64_t bytes = std::min(kPiece, tensor.bytes - begin);
       tensor.read(begin, bytes, piece.data());
-      hash = hash_bytes(piece.data(), static_cast<std::size_t>(bytes), hash);
+      hash.add(piece.data(), static_cast<std::size_t>(bytes));
     }
-    sum ^= hash;
+    sum ^= hash.value();
   }
   return sum;
 }
@@ -77,7 +88,7 @@ class StateFile {
     return found == file_.metadata().end() ? std::string() : found->second;
   }
 
-  uint64_t sum() const { return checksum(file_.tensors()); }
+  uint64_t sum() const { return checksum(file_.tensors(), file_.metadata()); }
 
   template <class T>
   std::vector<T> values(const std::string& name, DType dtype) const {
@@ -108,6 +119,7 @@ State::State(const Layout& layout, int64_t sequences) : sequences_(sequences) {
   if (sequences < 1) throw Error("[state] sequences: given " + std::to_string(sequences) + "; expected at least 1");
   const Config& config = layout.config();
   pending.resize(static_cast<std::size_t>(sequences));
+  read_.assign(static_cast<std::size_t>(sequences), std::vector<bool>(static_cast<std::size_t>(config.vocab_size)));
   for (const LayerLayout& at : layout.layers()) {
     LayerState layer;
     if (at.attention_config) {
@@ -132,6 +144,7 @@ State::State(const Layout& layout, int64_t sequences) : sequences_(sequences) {
 void State::reset() {
   fresh_ = true;
   for (auto& ids : pending) ids.clear();
+  for (auto& was_read : read_) was_read.assign(was_read.size(), false);
   for (LayerState& layer : layers_) {
     for (int64_t n = 0; n < static_cast<int64_t>(layer.cache.sequences.size()); ++n) layer.cache.clear(n);
   }
@@ -140,6 +153,7 @@ void State::reset() {
 void State::copy_sequence(const State& from, int64_t source, int64_t target) {
   fresh_ = from.fresh_;
   pending[target] = from.pending[source];
+  read_[target] = from.read_[source];
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const auto read = arrays_of(from.layers_[i]);
     const auto write = arrays_of(layers_[i]);
@@ -151,6 +165,21 @@ void State::copy_sequence(const State& from, int64_t source, int64_t target) {
       layers_[i].cache.sequences[target] = from.layers_[i].cache.sequences[source];
     }
   }
+}
+
+void State::note(std::span<const int32_t> ids, std::span<const int64_t> offsets) {
+  fresh_ = false;
+  for (std::size_t n = 0; n < read_.size(); ++n) {
+    for (int64_t i = offsets[n]; i < offsets[n + 1]; ++i) read_[n][static_cast<std::size_t>(ids[i])] = true;
+  }
+}
+
+std::vector<int32_t> State::ids_read(int64_t n) const {
+  std::vector<int32_t> ids;
+  for (std::size_t id = 0; id < read_[n].size(); ++id) {
+    if (read_[n][id]) ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
 }
 
 int64_t State::bytes() const {
@@ -165,13 +194,15 @@ int64_t State::bytes() const {
 void State::save(const std::string& path, uint64_t fingerprint) const {
   std::vector<StoredTensor> tensors;
   std::vector<std::vector<int64_t>> integers;  // alive until written
-  integers.reserve(static_cast<std::size_t>(sequences_) * (layers_.size() + 1));
+  integers.reserve(static_cast<std::size_t>(sequences_) * (layers_.size() + 2));
   const auto add_integers = [&](const std::string& name, std::vector<int64_t> values) {
     integers.push_back(std::move(values));
     tensors.push_back(stored(name, integers.back()));
   };
   for (int64_t n = 0; n < sequences_; ++n) {
+    const std::vector<int32_t> ids = ids_read(n);
     add_integers("pending." + std::to_string(n), {pending[n].begin(), pending[n].end()});
+    add_integers("read." + std::to_string(n), {ids.begin(), ids.end()});
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const std::string prefix = "layers." + std::to_string(i) + ".";
@@ -186,22 +217,28 @@ void State::save(const std::string& path, uint64_t fingerprint) const {
       tensors.push_back(stored(at + "v", cached[n].v));
     }
   }
-  write_safetensors(path, tensors,
-                    {{"format", std::string(kFormat)},
-                     {"model", hex(fingerprint)},
-                     {"checksum", hex(checksum(tensors))},
-                     {"sequences", std::to_string(sequences_)},
-                     {"fresh", fresh_ ? "true" : "false"}});
+  SafetensorsFile::Metadata metadata = {{"format", std::string(kFormat)},
+                                        {"model", hex_text(fingerprint)},
+                                        {"sequences", std::to_string(sequences_)},
+                                        {"fresh", fresh_ ? "true" : "false"}};
+  metadata[kChecksum] = hex_text(checksum(tensors, metadata));
+  write_safetensors(path, tensors, metadata);
 }
 
 State State::load(const std::string& path, const Layout& layout, uint64_t fingerprint) {
   const StateFile file(path);
-  if (file.text("format") != kFormat) file.fail("format", "not a saved state; --save-state writes one");
-  if (file.text("model") != hex(fingerprint)) {
-    file.fail("model", "the state was saved by another model (fingerprint " + file.text("model") + ", this one has " +
-                           hex(fingerprint) + "); load it with the checkpoint that made it");
+  if (file.text("format") == kFormatBefore) {
+    file.fail("format", "written by an earlier version, which did not protect all of it (" +
+                            std::string(kFormatBefore) + "); read the text again and save its state anew");
   }
-  if (file.text("checksum") != hex(file.sum())) file.fail("checksum", "the file is damaged: it is not what was saved");
+  if (file.text("format") != kFormat) file.fail("format", "not a saved state; --save-state writes one");
+  if (file.text(kChecksum) != hex_text(file.sum())) {
+    file.fail(kChecksum, "the file is damaged: it is not what was saved");
+  }
+  if (file.text("model") != hex_text(fingerprint)) {
+    file.fail("model", "the state was saved by another model (fingerprint " + file.text("model") + ", this one has " +
+                           hex_text(fingerprint) + "); load it with the checkpoint that made it");
+  }
   const std::string count = file.text("sequences");
   int64_t sequences = 0;
   std::from_chars(count.data(), count.data() + count.size(), sequences);
@@ -209,16 +246,24 @@ State State::load(const std::string& path, const Layout& layout, uint64_t finger
   if (sequences < 1 || sequences > kMostSequences) file.fail("sequences", "given " + count);
 
   // Read before the state is made: a count that the file does not keep should not cost memory.
-  std::vector<std::vector<int32_t>> pending;
-  for (int64_t n = 0; n < sequences; ++n) {
-    std::vector<int32_t>& ids = pending.emplace_back();
-    for (int64_t id : file.values<int64_t>("pending." + std::to_string(n), DType::kI64)) {
-      if (id < 0 || id >= layout.config().vocab_size) file.fail("pending", "an id outside of the vocabulary");
+  const auto ids_of = [&](const std::string& name) {
+    std::vector<int32_t> ids;
+    for (int64_t id : file.values<int64_t>(name, DType::kI64)) {
+      if (id < 0 || id >= layout.config().vocab_size) file.fail(name, "an id outside of the vocabulary");
       ids.push_back(static_cast<int32_t>(id));
     }
+    return ids;
+  };
+  std::vector<std::vector<int32_t>> pending, read;
+  for (int64_t n = 0; n < sequences; ++n) {
+    pending.push_back(ids_of("pending." + std::to_string(n)));
+    read.push_back(ids_of("read." + std::to_string(n)));
   }
   State state(layout, sequences);
   state.pending = std::move(pending);
+  for (int64_t n = 0; n < sequences; ++n) {
+    for (const int32_t id : read[n]) state.read_[n][static_cast<std::size_t>(id)] = true;
+  }
   state.fresh_ = file.text("fresh") == "true";
   for (std::size_t i = 0; i < state.layers_.size(); ++i) {
     const std::string prefix = "layers." + std::to_string(i) + ".";
@@ -237,6 +282,45 @@ State State::load(const std::string& path, const Layout& layout, uint64_t finger
     }
   }
   return state;
+}
+
+StateBefore::StateBefore(State& state) : state_(&state) {
+  if (state.fresh()) return;
+  std::vector<nn::KvCache> aside(state.layers_.size());
+  lengths_.resize(state.layers_.size());
+  for (std::size_t i = 0; i < aside.size(); ++i) {
+    nn::KvCache& cache = state.layers_[i].cache;
+    if (cache.window > 0) continue;
+    for (const auto& sequence : cache.sequences) lengths_[i].push_back(sequence.length);
+    std::swap(cache, aside[i]);
+  }
+  const auto back = [&] {
+    for (std::size_t i = 0; i < aside.size(); ++i) {
+      if (!lengths_[i].empty()) std::swap(state.layers_[i].cache, aside[i]);
+    }
+  };
+  try {
+    copy_ = state;
+  } catch (...) {
+    back();
+    throw;
+  }
+  back();
+}
+
+StateBefore::~StateBefore() {
+  if (!state_) return;
+  if (!copy_) {
+    state_->reset();
+    return;
+  }
+  for (std::size_t i = 0; i < lengths_.size(); ++i) {
+    if (lengths_[i].empty()) continue;
+    nn::KvCache& cache = state_->layers_[i].cache;
+    for (std::size_t n = 0; n < lengths_[i].size(); ++n) cache.sequences[n].length = lengths_[i][n];
+    std::swap(copy_->layers_[i].cache, cache);
+  }
+  *state_ = std::move(*copy_);
 }
 
 }  // namespace deltanet

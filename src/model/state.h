@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,6 @@ class State {
 
   int64_t sequences() const { return sequences_; }
   bool fresh() const { return fresh_; }  // no token seen yet
-  void set_used() { fresh_ = false; }
   std::vector<LayerState>& layers() { return layers_; }
   const std::vector<LayerState>& layers() const { return layers_; }
 
@@ -38,14 +39,39 @@ class State {
   // sequence goes on, and are saved with it.
   std::vector<std::vector<int32_t>> pending;
 
+  // A pass has read these ids: ids [offsets[n], offsets[n+1]) are of sequence n.
+  void note(std::span<const int32_t> ids, std::span<const int64_t> offsets);
+  // Every id that sequence n has read, for a repetition penalty; each once.
+  std::vector<int32_t> ids_read(int64_t n) const;
+
   // Bit for bit to a file and back. load() throws Error if the file belongs to another model or is damaged.
   void save(const std::string& path, uint64_t model_fingerprint) const;
   static State load(const std::string& path, const Layout& layout, uint64_t model_fingerprint);
 
  private:
+  friend class StateBefore;
+
   int64_t sequences_ = 0;
   bool fresh_ = true;
   std::vector<LayerState> layers_;
+  std::vector<std::vector<bool>> read_;  // by sequence and id: was it read?
+};
+
+// Puts a state back as it was where a call that reads more is left early. Costs a copy, unless the state is fresh, but
+// not of the keys and values of attention without a window: tokens that come to them are taken off again.
+class StateBefore {
+ public:
+  explicit StateBefore(State& state);
+  ~StateBefore();
+  StateBefore(const StateBefore&) = delete;
+  StateBefore& operator=(const StateBefore&) = delete;
+
+  void call_is_done() { state_ = nullptr; }
+
+ private:
+  State* state_;
+  std::optional<State> copy_;                  // nothing: it was fresh
+  std::vector<std::vector<int64_t>> lengths_;  // by layer and sequence, of caches that the copy lacks
 };
 
 }  // namespace deltanet

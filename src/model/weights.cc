@@ -1,8 +1,10 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <numbers>
 #include <set>
 #include <utility>
@@ -49,6 +51,36 @@ uint64_t hash_first_row(const Parameter& matrix, const float* values) {
   return hash_bytes(values, static_cast<std::size_t>(matrix.shape.back()) * sizeof(float));
 }
 
+template <class T>
+std::string text_of(T value) {
+  char text[32];
+  return {text, std::to_chars(text, std::end(text), value).ptr};  // tells any two values apart
+}
+
+// The fields of a config that decide results and that names and shapes of parameters need not tell apart.
+std::string what_it_computes(const Config& config) {
+  std::string text = config.row;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    text.append(";").append(name).append("=").append(value);
+  };
+  if (!config.row.empty()) {
+    for (const auto& [key, value] : options(config.spec)) add(key, value);
+    add("heads", text_of(config.num_heads));
+    add("v_heads", text_of(config.num_v_heads));
+    add("gate", text_of(static_cast<int>(config.output_gate)));
+    add("allow_neg_eigval", text_of(static_cast<int>(config.allow_neg_eigval)));
+  }
+  add("norm_eps", text_of(config.norm_eps));
+  for (const AttentionConfig& attention : config.attention) {
+    for (const int64_t layer : attention.layers) add("attention", text_of(layer));
+    add("heads", text_of(attention.num_heads));
+    add("kv_heads", text_of(attention.num_kv_heads));
+    add("window", text_of(attention.window));
+    add("rope_theta", text_of(attention.rope_theta));
+  }
+  return text;
+}
+
 double inverse_softplus(double y) { return y + std::log(-std::expm1(-y)); }
 
 float initial_value(Init init, const Config& config, Rng& rng) {
@@ -79,10 +111,11 @@ float initial_value(Init init, const Config& config, Rng& rng) {
 }  // namespace
 
 Weights::Weights(std::shared_ptr<const Layout> layout, WeightType type, bool keep_masters)
-    : layout_(std::move(layout)), type_(type), first_rows_(layout_->parameters().size()) {
+    : layout_(std::move(layout)), type_(type) {
   const int64_t matrices = layout_->matrices_size();
   vectors_ = arena_.take_zeros(layout_->vectors_size());
   if (type == WeightType::kFloat32 || keep_masters) masters_ = arena_.take(matrices);
+  if (!masters_) first_rows_.resize(layout_->parameters().size());
   // Two and four values to a float.
   if (type == WeightType::kBfloat16) bf16_ = reinterpret_cast<uint16_t*>(arena_.take((matrices + 1) / 2));
   if (type == WeightType::kInt8) {
@@ -122,7 +155,7 @@ void Weights::set_values(const Parameter& parameter, const float* values, int th
 }
 
 void Weights::remember_first_row(const Parameter& parameter, const float* values) {
-  if (masters_) return;
+  if (first_rows_.empty()) return;
   first_rows_[static_cast<std::size_t>(&parameter - layout_->parameters().data())] = hash_first_row(parameter, values);
 }
 
@@ -149,6 +182,7 @@ void Weights::keep_masters(int threads) {
 
 void Weights::refresh(int threads) {
   if (!masters_) return;
+  first_rows_.clear();  // the masters are the model now, and no longer what was rounded before they were made
   if (bf16_) nn::to_bfloat16(masters_, 1, layout_->matrices_size(), bf16_, threads);  // all at once: many are small
   if (!int8_) return;
   for (const Parameter& parameter : layout_->parameters()) {
@@ -243,16 +277,17 @@ int64_t Weights::product_bytes() const {
 }
 
 uint64_t Weights::fingerprint() const {
-  // Names, shapes, the vectors, which stay float32 in every type, and the first rows of the matrices before they are
-  // rounded: bf16 and int8 versions of one checkpoint are the same model.
-  uint64_t hash = kEmptyHash;
+  // What the config says, names, shapes, the vectors, which stay float32 in every type, and the first rows of the
+  // matrices before they are rounded: bf16 and int8 versions of one checkpoint are the same model.
+  const std::string computes = what_it_computes(layout_->config());
+  uint64_t hash = hash_bytes(computes.data(), computes.size());
   const std::vector<Parameter>& parameters = layout_->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& parameter = parameters[i];
     hash = hash_bytes(parameter.name.data(), parameter.name.size(), hash);
     hash = hash_bytes(parameter.shape.data(), parameter.shape.size() * sizeof(int64_t), hash);
     if (!parameter.is_matrix) continue;
-    const uint64_t row = masters_ ? hash_first_row(parameter, masters_ + parameter.offset) : first_rows_[i];
+    const uint64_t row = first_rows_.empty() ? hash_first_row(parameter, masters_ + parameter.offset) : first_rows_[i];
     hash = hash_bytes(&row, sizeof row, hash);
   }
   return hash_bytes(vectors_, static_cast<std::size_t>(layout_->vectors_size()) * sizeof(float), hash);

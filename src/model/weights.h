@@ -61,7 +61,8 @@ class Weights {
   uint16_t* bf16_ = nullptr;  // [matrices_size]
   int8_t* int8_ = nullptr;    // [matrices_size]
   float* scales_ = nullptr;   // [matrix_rows], int8
-  // Of matrices without masters: a hash of their first row before it was rounded, for the fingerprint. [parameters]
+  // Of matrices that were rounded as they came: a hash of their first row before that, for the fingerprint.
+  // [parameters]; empty: the masters have them.
   std::vector<uint64_t> first_rows_;
 };
 

@@ -85,6 +85,18 @@ double BatchModel::loss(std::span<const int32_t> ids, std::span<const int32_t> t
   });
 }
 
+std::string BatchModel::first_not_finite(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                                         std::span<const int64_t> offsets) {
+  if (parts() == 1) return models_.front()->first_not_finite(ids, offsets, nullptr);
+  share_out(ids, targets, offsets);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].ids.empty()) continue;
+    const std::string place = models_[i]->first_not_finite(parts_[i].ids, parts_[i].offsets, nullptr);
+    if (!place.empty()) return place;
+  }
+  return {};
+}
+
 double BatchModel::loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                                       std::span<const int64_t> offsets, LossScale scale, const Gradients& to,
                                       const std::function<void(const GradientRange&)>& done) {

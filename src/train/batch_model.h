@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/language_model.h"
@@ -33,6 +34,10 @@ class BatchModel {
   double loss_and_gradients(std::span<const int32_t> ids, std::span<const int32_t> targets,
                             std::span<const int64_t> offsets, LossScale scale, const Gradients& to,
                             const std::function<void(const GradientRange&)>& done = {});
+
+  // As that of LanguageModel, of a batch that loss() takes.
+  std::string first_not_finite(std::span<const int32_t> ids, std::span<const int32_t> targets,
+                               std::span<const int64_t> offsets);
 
   int64_t parts() const { return static_cast<int64_t>(models_.size()); }  // of a batch; 1: it is not shared out
   int64_t planned_bytes() const;                                          // of activations

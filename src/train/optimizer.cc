@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/interrupt.h"
 #include "base/parallel.h"
 #include "deltanet/error.h"
 #include "model/checkpoint/safetensors.h"
@@ -70,6 +71,7 @@ Optimizer::Optimizer(Model& model) {
   if (model.weight_type() == WeightType::kInt8) {
     throw Error("[train_step] weights: given int8; expected f32 or bf16, load the model with one of them");
   }
+  const InterruptScope whole(nullptr);
   model.impl_->weights->keep_masters(model.impl_->threads);
   impl_ = std::make_unique<Impl>(*model.impl_);
 }
@@ -90,6 +92,8 @@ TrainStepResult Optimizer::step(std::span<const int32_t> ids, std::span<const in
   result.grad_norm = gradient_norm(model.gradients, threads);
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
   if (result.skipped) return result;
+  check_interrupt();
+  const InterruptScope whole(nullptr);  // from here on the model changes
   impl_->adamw.set_options(options.adamw);
   impl_->adamw.step(*model.weights, model.gradients, result.grad_norm, options.clip, options.lr, threads);
   model.weights->refresh(threads);

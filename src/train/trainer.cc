@@ -179,7 +179,7 @@ StepReport Trainer::step(const BatchSource& data) {
   return report;
 }
 
-void Trainer::stop_with_diagnosis(const StepReport& last) const {
+void Trainer::stop_with_diagnosis(const StepReport& last) {
   const std::string weight = first_not_finite(*layout_, weights_->matrices(), weights_->vectors());
   const std::string gradient = first_not_finite(*layout_, gradients_.matrices.data(), gradients_.vectors.data());
   std::string where = "all gradients are finite";
@@ -187,6 +187,12 @@ void Trainer::stop_with_diagnosis(const StepReport& last) const {
     where = "the weight " + weight + " is not finite";
   } else if (!gradient.empty()) {
     where = "the first gradient that is not finite belongs to " + gradient;
+  }
+  for (const Batch& batch : batches_) {
+    const std::string place = model_->first_not_finite(batch.ids, batch.targets, batch.offsets);
+    if (place.empty()) continue;
+    where += "; what first is not finite in a pass is that of " + place;
+    break;
   }
   throw Error(
       "[train] step " + std::to_string(last.step) + ": " + std::to_string(state_.bad_in_a_row) +

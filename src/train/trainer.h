@@ -67,7 +67,7 @@ class Trainer {
   void complete_plan();
   double accumulate_gradients(const BatchSource& data);  // the mean loss of the step
   void update(const StepReport& report);
-  [[noreturn]] void stop_with_diagnosis(const StepReport& last) const;
+  [[noreturn]] void stop_with_diagnosis(const StepReport& last);
 
   TrainConfig config_;
   Communicator& processes_;

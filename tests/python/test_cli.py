@@ -81,11 +81,35 @@ def test_convert_there_and_back(tmp_path):
     assert len(list(sharded.glob("model-*.safetensors"))) > 1 and not (sharded / "model.safetensors").exists()
     succeed("convert", sharded, back, "--dtype", "bf16")
     assert files(back) == files(bf16)
-    succeed("convert", MODEL, tmp_path / "same")
+    succeed("convert", MODEL, tmp_path / "same", "--no-checksums")
     assert (tmp_path / "same/model.safetensors").read_bytes() == (MODEL / "model.safetensors").read_bytes()
     succeed("convert", MODEL, tmp_path / "f16", "--dtype", "f16")
     assert b'"F16"' in (tmp_path / "f16/model.safetensors").read_bytes()[:4000]
     assert generate("--prompt", "a", model=sharded) == generate("--prompt", "a", model=back)
+
+
+def values_of(path):
+    """The bytes of a safetensors file behind its header."""
+    data = path.read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little") :]
+
+
+@pytest.mark.parametrize("shards", [(), ("--max-shard-gb", "0.0001")])
+def test_a_flipped_bit_is_found(tmp_path, shards):
+    target = tmp_path / "checked"
+    succeed("convert", MODEL, target, *shards)
+    if not shards:
+        assert values_of(target / "model.safetensors") == values_of(MODEL / "model.safetensors")
+    count = len(json.loads(succeed("info", MODEL, "--json"))["parameters"])
+    assert succeed("info", "--check", target).decode() == f"All {count} tensors are as they were written.\n"
+    path = max(target.glob("*.safetensors"))
+    whole = path.read_bytes()
+    for place in (len(whole) - len(values_of(path)), len(whole) - 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        complaint = fail("info", "--check", target)
+        assert f"1 of {count} tensors are not what was written" in complaint and f'{path}: tensor "' in complaint
+    assert "No checksums" in succeed("info", "--check", MODEL).decode()
+    assert "expected a checkpoint directory" in fail("info", "--check", "--preset", "pgdn-340m")
 
 
 def test_a_checkpoint_is_replaced_only_by_force(tmp_path):
@@ -185,6 +209,74 @@ def test_speed_is_told_at_the_end():
 
 
 # ---- chat
+
+
+def speaker(directory, words):
+    """A model of bytes that says after each byte what comes after it in `words`, whatever stood before.
+
+    Its layers add nothing to the embeddings, one for each byte, of which the head makes the next one.
+    """
+    deltanet = pytest.importorskip("deltanet")
+    np = pytest.importorskip("numpy")
+    model = deltanet.Model.from_config(
+        {
+            "model_type": "dgps", "row": "gdn", "hidden_size": 256, "num_hidden_layers": 1, "num_heads": 2,
+            "head_dim": 16, "expand_v": 1.0, "intermediate_size": 16, "vocab_size": 256, "tie_word_embeddings": False,
+        },
+        seed=1,
+    )  # fmt: skip
+    head = np.zeros((256, 256), np.float32)
+    for before, after in zip(words, words[1:]):
+        head[after, before] = 1
+    for name in model.parameter_names:
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            model.set_parameter(name, 0 * model.parameter(name))
+    model.set_parameter("model.embeddings.weight", np.eye(256, dtype=np.float32))
+    model.set_parameter("lm_head.weight", head)
+    model.save(directory)
+    return model
+
+
+def heard_by(model, path, text):
+    """Whether the state in a file is that of a model that has read the text."""
+    session = model.session()
+    session.read([list(text)])
+    session.save(path.with_suffix(".expected"))
+    from conftest import read_safetensors
+
+    state, expected = (read_safetensors(name)[0] for name in (path, path.with_suffix(".expected")))
+    assert state.keys() == expected.keys() and state["pending.0"].size == 0
+    return all(abs(state[name] - expected[name]).max() < 1e-5 for name in expected if expected[name].dtype.kind == "f")
+
+
+def test_a_stop_string_is_heard_once(tmp_path):
+    # The answer to anything is "hi", after which the model begins our turn itself; one byte comes after another.
+    model = speaker(tmp_path / "model", b":hi\nUser:")
+    state, later = tmp_path / "state", tmp_path / "later"
+    options = ("-t", 0, "-n", 40, "--user-prefix", "User:", "--assistant-prefix", "\nMe:")
+    talk = f"one\n/save {state}\ntwo\n/save {later}\n"
+    result = run("chat", tmp_path / "model", *options, stdin=talk.encode())
+    assert result.stdout == b"hi\nhi\n", result
+    first, second = b"User:one\nMe:hi", b"\nUser:two\nMe:hi"
+    assert heard_by(model, state, first)
+    assert heard_by(model, later, first + second)
+    assert not heard_by(model, later, first + b"\nUser:" + second)  # what it was before
+    # From a file as from the talk itself.
+    talk = f"/load {state}\ntwo\n/save {later}\n"
+    assert run("chat", tmp_path / "model", *options, stdin=talk.encode()).stdout == b"hi\n"
+    assert heard_by(model, later, first + second)
+
+
+def test_tokens_that_the_tokenizer_lacks_are_not_said(tmp_path):
+    deltanet = pytest.importorskip("deltanet")
+    config = json.loads((MODEL / "config.json").read_text()) | {"vocab_size": 2560}
+    model = deltanet.Model.from_config(config, seed=1)
+    model.save(tmp_path / "model")
+    assert max(model.generate(list(b"Hello"), max_new_tokens=30, seed=1, temperature=3.0)) >= 256
+    arguments = ("--tokenizer", "bytes", "-n", 30, "--seed", 1, "-t", 3)
+    assert len(generate("--prompt", "Hello", *arguments, model=tmp_path / "model")) >= 35
+    result = run("chat", tmp_path / "model", *arguments, stdin=b"Hello\n")
+    assert result.returncode == 0 and not result.stderr and len(result.stdout) > 5
 
 
 def test_chat_from_a_pipe(tmp_path):

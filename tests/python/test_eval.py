@@ -70,6 +70,57 @@ def test_long_contexts_lose_their_beginning(model, lm):
     assert value == pytest.approx(expected, abs=1e-4)
 
 
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "lm_eval.models.deltanet"]
+
+
+def test_cuts_are_counted_and_said(lm, caplog):
+    long, short, continuation = list(range(60)), list(range(36)), list(range(5))
+    lm._loglikelihood_tokens([(None, c, continuation) for c in (long, short, long[:38])], disable_tqdm=True)
+    assert warnings_of(caplog) == [
+        "deltanet: 2 of 3 contexts were longer than max_length=40 and lost their beginning, 26 tokens in all"
+    ]
+    caplog.clear()
+    lm.generate_until(requests("generate_until", *((text, {"max_gen_toks": 8}) for text in ("a" * 33, "b" * 32))), True)
+    assert warnings_of(caplog) == [
+        "deltanet: 1 of 2 contexts were longer than max_length=40 and lost their beginning, 1 tokens in all"
+    ]
+    caplog.clear()
+    lm.loglikelihood_rolling(requests("loglikelihood_rolling", ("c" * 100,)), disable_tqdm=True)  # nothing is lost
+    assert warnings_of(caplog) == []
+
+
+ATTENTION = {"layers": [1], "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "more, limit",
+    [
+        ({}, None),
+        ({"attn": {**ATTENTION, "window_size": 64}}, None),
+        ({"attn": ATTENTION}, 2048),
+        ({"attn": [{**ATTENTION, "window_size": 64}, {**ATTENTION, "layers": [0]}]}, 2048),
+        ({"model_type": "transformer"}, 2048),
+        ({"model_type": "transformer", "window_size": 64}, None),
+    ],
+)
+def test_recurrent_models_cut_nothing(more, limit, caplog):
+    model = deltanet.Model.from_config(CONFIG | {"max_position_embeddings": 2048} | more, seed=3)
+    context, continuation = [i * i % 251 for i in range(4000)], [1, 2, 3]
+    ((value, _),) = DeltanetLM(model)._loglikelihood_tokens([(None, context, continuation)], disable_tqdm=True)
+    kept = context[-(limit + 1 - 3) :] if limit else context
+    assert value == pytest.approx(model.loglikelihood([kept], [continuation])[0][0], abs=1e-4)
+    assert bool(warnings_of(caplog)) == bool(limit)
+
+
+def test_only_tokens_of_the_tokenizer_are_said():
+    model = deltanet.Model.from_config(CONFIG | {"vocab_size": 2560}, seed=3)  # ten times as many as there are bytes
+    lm = DeltanetLM(model, tokenizer="bytes", prefix_token_id=PREFIX)
+    asked = {"max_gen_toks": 30, "do_sample": True, "temperature": 3.0, "until": ["never said"]}
+    (text,) = lm.generate_until(requests("generate_until", ("Hello", asked)), disable_tqdm=True)
+    assert len(text) > 5
+
+
 def test_rolling_predicts_every_token_once(model, lm):
     text = "Every token of a document is predicted once, with as much context as max_length leaves to it."
     values = lm.loglikelihood_rolling(requests("loglikelihood_rolling", (text,), ("Short.",), ("",)), disable_tqdm=True)

@@ -123,8 +123,14 @@ def test_on_token_sees_and_ends(model):
 
 
 def test_save_gives_the_same_bytes(tmp_path):
-    deltanet.Model(GOLDEN / "pgdn").save(tmp_path)
+    model = deltanet.Model(GOLDEN / "pgdn")
+    model.save(tmp_path, checksums=False)
     assert (tmp_path / "model.safetensors").read_bytes() == (GOLDEN / "pgdn" / "model.safetensors").read_bytes()
+    model.save(tmp_path)  # the same values, with checksums in the header
+    values, metadata = read_safetensors(tmp_path / "model.safetensors")
+    expected, _ = read_safetensors(GOLDEN / "pgdn" / "model.safetensors")
+    assert all((values[name] == expected[name]).all() for name in expected) and values.keys() == expected.keys()
+    assert metadata.pop("format") == "pt" and metadata.keys() == {f"checksum.{name}" for name in expected}
 
 
 @pytest.mark.parametrize("weights, bound", [("bf16", 3e-2), ("int8", 6e-2)])

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "deltanet/error.h"
 
 namespace deltanet {
@@ -102,6 +104,42 @@ std::vector<std::string> CheckpointReader::names() const {
 const StoredTensor* CheckpointReader::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : found->second;
+}
+
+CheckpointReader::Check CheckpointReader::check_values(int threads) const {
+  struct Compared {
+    const SafetensorsFile* file;
+    const StoredTensor* tensor;
+    bool differs = false;
+  };
+  Check check;
+  std::vector<Compared> compared;
+  for (const auto& file : files_) {
+    for (const StoredTensor& tensor : file->tensors()) {
+      ++check.tensors;
+      if (file->metadata().contains(checksum_key(tensor.name))) {
+        compared.push_back({file.get(), &tensor});
+      } else {
+        ++check.without;
+      }
+    }
+  }
+  parallel_for(threads, static_cast<int64_t>(compared.size()), [&](int64_t i) {
+    Compared& one = compared[static_cast<size_t>(i)];
+    constexpr int64_t kPiece = int64_t{1} << 20;
+    std::vector<std::byte> piece(static_cast<size_t>(std::min(kPiece, one.tensor->bytes)));
+    ContentHash hash;
+    for (int64_t begin = 0; begin < one.tensor->bytes; begin += kPiece) {
+      const int64_t bytes = std::min(kPiece, one.tensor->bytes - begin);
+      one.tensor->read(begin, bytes, piece.data());
+      hash.add(piece.data(), static_cast<size_t>(bytes));
+    }
+    one.differs = hex_text(hash.value()) != one.file->metadata().at(checksum_key(one.tensor->name));
+  });
+  for (const Compared& one : compared) {
+    if (one.differs) check.damaged.push_back(one.file->name() + ": tensor " + in_quotes(one.tensor->name));
+  }
+  return check;
 }
 
 void CheckpointReader::copy_floats(std::string_view name, std::span<const int64_t> shape, float* out,

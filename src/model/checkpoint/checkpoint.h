@@ -25,6 +25,13 @@ class CheckpointReader {
   std::vector<std::string> names() const;                 // sorted
   const StoredTensor* find(std::string_view name) const;  // null: not there
 
+  // Compares every tensor with its checksum.
+  struct Check {
+    int64_t tensors = 0, without = 0;       // without: has no checksum
+    std::vector<std::string> damaged = {};  // FILE: tensor NAME
+  };
+  Check check_values(int threads = 0) const;
+
   // The tensor as floats. Throws Error where it is missing or has another shape.
   void copy_floats(std::string_view name, std::span<const int64_t> shape, float* out, int threads = 0) const;
 
@@ -40,6 +47,7 @@ class CheckpointReader {
 struct CheckpointOptions {
   DType dtype = DType::kF32;                    // F32 tensors are rounded to it; others stay
   int64_t max_shard_bytes = 50'000'000'000;     // of values; transformers' default. A larger tensor has its own shard.
+  bool checksums = false;                       // a checksum of each tensor into the metadata of its file
   std::map<std::string, std::string> others{};  // more files of the directory, by name: config.json, tokenizer.json
 };
 

@@ -145,7 +145,7 @@ Staged stage(const fs::path& directory, const std::vector<Shard>& shards, const 
   Staged staged;
   const auto add_weights = [&](std::vector<AtomicFile>& files, const fs::path& path, const Shard& shard) {
     check_place(path);
-    write_safetensors(files.emplace_back(path), shard, kMetadata, options.dtype);
+    write_safetensors(files.emplace_back(path), shard, kMetadata, options.dtype, {}, options.checksums);
     files.back().prepare();
   };
   const auto add_text = [&](std::vector<AtomicFile>& files, const fs::path& path, const std::string& text) {

@@ -66,16 +66,20 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
+// In the metadata of a file, of the tensor of this name: hex_text() of a ContentHash of its bytes.
+std::string checksum_key(std::string_view tensor);
+
 // Sources are asked for so many values at once, from the first to the last.
 inline constexpr int64_t kPieceValues = int64_t{1} << 20;
 
 // Writes the same bytes as the safetensors library of Hugging Face. Tensors of dtype F32 are rounded to `f32_as`, piece
 // by piece; others are written as they are. The version with an AtomicFile leaves the commit to its caller; there
 // `metadata_at_end`, if given, is asked for values of the same lengths in the place of `metadata` after the last
-// tensor: a checksum of what came from sources, for example.
+// tensor: a checksum of what came from sources, for example. With `checksums`, the metadata also get one of each
+// tensor.
 void write_safetensors(AtomicFile& file, std::span<const StoredTensor> tensors,
                        const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32,
-                       const std::function<SafetensorsFile::Metadata()>& metadata_at_end = {});
+                       const std::function<SafetensorsFile::Metadata()>& metadata_at_end = {}, bool checksums = false);
 void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
                        const SafetensorsFile::Metadata& metadata, DType f32_as = DType::kF32);
 

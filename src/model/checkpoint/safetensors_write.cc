@@ -2,6 +2,7 @@
 #include <array>
 #include <set>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "deltanet/error.h"
 #include "model/checkpoint/safetensors.h"
@@ -15,6 +16,7 @@ struct Entry {
   const StoredTensor* tensor;
   DType dtype;  // in the file
   int64_t bytes;
+  uint64_t checksum = 0;  // known when it is written
 };
 
 [[noreturn]] void refuse(const std::string& file, const StoredTensor& tensor, const std::string& what) {
@@ -70,10 +72,10 @@ std::string header_text(const std::string& file, const std::vector<Entry>& entri
   }
 }
 
-void write_values(AtomicFile& file, const Entry& entry) {
+void write_values(AtomicFile& file, Entry& entry, bool with_checksum) {
   const StoredTensor& tensor = *entry.tensor;
   const bool rounds = entry.dtype != tensor.dtype;
-  if (tensor.data && !rounds) return file.write(tensor.data, static_cast<size_t>(entry.bytes));
+  ContentHash hash;
   const int64_t count = tensor.count(), width = dtype_bytes(tensor.dtype), most = std::min(kPieceValues, count);
   std::vector<std::byte> piece(static_cast<size_t>(tensor.data ? 0 : most * width));
   std::vector<std::byte> rounded(static_cast<size_t>(rounds ? most * dtype_bytes(entry.dtype) : 0));
@@ -82,31 +84,45 @@ void write_values(AtomicFile& file, const Entry& entry) {
     const std::byte* values = tensor.data ? tensor.data + begin * width : piece.data();
     if (!tensor.data) tensor.read(begin * width, n * width, piece.data());
     if (rounds) from_floats(entry.dtype, n, reinterpret_cast<const float*>(values), rounded.data());
-    file.write(rounds ? rounded.data() : values, static_cast<size_t>(n * dtype_bytes(entry.dtype)));
+    const std::byte* written = rounds ? rounded.data() : values;
+    const auto bytes = static_cast<size_t>(n * dtype_bytes(entry.dtype));
+    if (with_checksum) hash.add(written, bytes);
+    file.write(written, bytes);
   }
+  entry.checksum = hash.value();
+}
+
+SafetensorsFile::Metadata with_checksums(SafetensorsFile::Metadata metadata, const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) metadata[checksum_key(entry.tensor->name)] = hex_text(entry.checksum);
+  return metadata;
 }
 
 }  // namespace
 
 void write_safetensors(AtomicFile& file, std::span<const StoredTensor> tensors,
                        const SafetensorsFile::Metadata& metadata, DType f32_as,
-                       const std::function<SafetensorsFile::Metadata()>& metadata_at_end) {
+                       const std::function<SafetensorsFile::Metadata()>& metadata_at_end, bool checksums) {
   const std::string name = file.target().string();
   if (!is_floating(f32_as)) {
     throw Error("[write_safetensors] " + name + ": dtype: given " + std::string(dtype_name(f32_as)) +
                 "; expected F64, F32, F16 or BF16");
   }
-  const std::vector<Entry> entries = checked_entries(name, tensors, f32_as);
-  const std::string header = header_text(name, entries, metadata);
+  std::vector<Entry> entries = checked_entries(name, tensors, f32_as);
+  const auto header_with = [&](const SafetensorsFile::Metadata& given) {
+    return header_text(name, entries, checksums ? with_checksums(given, entries) : given);
+  };
+  const std::string header = header_with(metadata);
   const uint64_t length = header.size();
   file.write(&length, sizeof length);
   file.write(header);
-  for (const Entry& entry : entries) write_values(file, entry);
-  if (!metadata_at_end) return;
-  const std::string complete = header_text(name, entries, metadata_at_end());
+  for (Entry& entry : entries) write_values(file, entry, checksums);
+  if (!metadata_at_end && !checksums) return;
+  const std::string complete = header_with(metadata_at_end ? metadata_at_end() : metadata);
   if (complete.size() != length) throw Error("[write_safetensors] " + name + ": metadata: another length at the end");
   file.overwrite(sizeof length, complete);
 }
+
+std::string checksum_key(std::string_view tensor) { return "checksum." + std::string(tensor); }
 
 void write_safetensors(const std::filesystem::path& path, std::span<const StoredTensor> tensors,
                        const SafetensorsFile::Metadata& metadata, DType f32_as) {

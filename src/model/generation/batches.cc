@@ -211,10 +211,7 @@ class Speaker {
     for (std::size_t n = 0; n < ready_.size(); ++n) {
       SamplerOptions sampling = options_.sampling;
       sampling.seed += static_cast<uint64_t>(ready_[n]);
-      sequences.push_back({static_cast<int64_t>(n), Sampler(sampling), {}});
-      if (sampling.repetition_penalty != 1.0) {
-        sequences.back().history.assign(prompts_[ready_[n]].begin(), prompts_[ready_[n]].end());
-      }
+      sequences.push_back({static_cast<int64_t>(n), Sampler(sampling)});
     }
     stats_.tokens += continue_from(model_, *batch_, logits_, std::move(sequences), options_,
                                    [&](int64_t n, int32_t id) { return on_token_(ready_[n], id); });
@@ -257,7 +254,7 @@ void Model::score(std::span<const ScoreRequest> requests, const BatchOptions& op
 GenerateStats Model::generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                               const BatchOptions& batch, const std::function<bool(int64_t, int32_t)>& on_token) {
   Plan::check(batch, prompts.size());
-  check(options);
+  check(options, impl_->language_model);
   LanguageModel& model = impl_->language_model;
   Sequences sequences;
   for (std::size_t n = 0; n < prompts.size(); ++n) {

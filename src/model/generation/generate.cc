@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/stopwatch.h"
 #include "deltanet/error.h"
 #include "model/generation/sampler.h"
@@ -13,6 +14,8 @@ namespace deltanet {
 namespace {
 
 constexpr int64_t kBlock = 2048;  // tokens of one pass
+// A pass over so few is done in a moment: it is not interrupted, so that nothing has to be kept of the state before it.
+constexpr std::size_t kFewTokens = 16;
 
 void check_count(const State& state, std::span<const std::vector<int32_t>> prompts) {
   if (static_cast<int64_t>(prompts.size()) == state.sequences()) return;
@@ -65,6 +68,11 @@ void prefill(LanguageModel& model, State& state, std::span<const std::vector<int
     }
   }
   model.check_ids(ids);  // all of them, before the first block changes the state
+  check_interrupt();
+  const bool few = ids.size() <= kFewTokens;
+  const InterruptScope scope(few ? nullptr : current_interrupt);
+  std::optional<StateBefore> before;
+  if (current_interrupt) before.emplace(state);
   if (N == 1) {
     prefill_one(model, state, ids, logits);
   } else if (offsets.back() <= kBlock) {
@@ -85,11 +93,30 @@ void prefill(LanguageModel& model, State& state, std::span<const std::vector<int
     }
   }
   for (auto& pending : state.pending) pending.clear();
+  if (before) before->call_is_done();
 }
 
-void check(const GenerateOptions& options) {
-  if (options.max_tokens >= 0) return;
-  throw Error("[generate] max_tokens: given " + std::to_string(options.max_tokens) + "; expected 0 or more");
+void check(const GenerateOptions& options, const LanguageModel& model) {
+  if (options.max_tokens < 0) {
+    throw Error("[generate] max_tokens: given " + std::to_string(options.max_tokens) + "; expected 0 or more");
+  }
+  const int64_t most = model.config().vocab_size;
+  if (options.vocab_size < 0 || options.vocab_size > most) {
+    throw Error("[generate] vocab_size: given a tokenizer of " + std::to_string(options.vocab_size) +
+                " tokens; expected at most " + std::to_string(most) +
+                ", the vocabulary of the model: it belongs to another model");
+  }
+}
+
+int32_t choose(LanguageModel& model, const State& state, int64_t n, const float* logits, const GenerateOptions& options,
+               Sampler& sampler) {
+  const int64_t vocab = options.vocab_size > 0 ? options.vocab_size : model.config().vocab_size;
+  std::vector<int32_t> read;
+  if (options.sampling.repetition_penalty != 1.0) {
+    read = state.ids_read(n);
+    std::erase_if(read, [&](int32_t id) { return id >= vocab; });
+  }
+  return sampler.next({logits, static_cast<std::size_t>(vocab)}, read);
 }
 
 bool is_end(const GenerateOptions& options, int32_t id) {
@@ -100,17 +127,12 @@ GenerateStats generate(LanguageModel& model, State& state, std::span<const std::
                        const GenerateOptions& options, const std::function<bool(int64_t, int32_t)>& on_token) {
   check_count(state, prompts);
   const int64_t N = state.sequences();
-  check(options);
+  check(options, model);
   std::vector<Continuation> sequences;
   for (int64_t n = 0; n < N; ++n) {
     SamplerOptions sampling = options.sampling;
     sampling.seed += static_cast<uint64_t>(n);  // sequences of one batch differ, and do not depend on its size
-    sequences.push_back({n, Sampler(sampling), {}});
-    if (sampling.repetition_penalty != 1.0) {
-      auto& history = sequences.back().history;
-      history.insert(history.end(), state.pending[n].begin(), state.pending[n].end());
-      history.insert(history.end(), prompts[n].begin(), prompts[n].end());
-    }
+    sequences.push_back({n, Sampler(sampling)});
   }
 
   GenerateStats stats;
@@ -138,30 +160,36 @@ int64_t continue_from(LanguageModel& model, State& state, std::vector<float>& lo
   std::vector<int32_t> ids;
   std::vector<int64_t> offsets;
   std::vector<int64_t> going_on;  // places in the batch
-  for (int64_t step = 0; step < options.max_tokens && !sequences.empty(); ++step) {
+  const auto take_step = [&](bool is_last) {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const auto n = static_cast<int64_t>(i);
+      live->pending[i].assign(1, choose(model, *live, n, logits.data() + n * vocab, options, sequences[i].sampler));
+    }
     ids.clear();
     offsets.assign(1, 0);
     going_on.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      Continuation& sequence = sequences[i];
-      const int32_t id = sequence.sampler.next(
-          {logits.data() + static_cast<int64_t>(i) * vocab, static_cast<std::size_t>(vocab)}, sequence.history);
-      if (options.sampling.repetition_penalty != 1.0) sequence.history.push_back(id);
+      const int32_t id = live->pending[i].front();
       ++tokens;
-      live->pending[i].assign(1, id);
-      const bool wanted = on_token(sequence.index, id) && !is_end(options, id) && step + 1 < options.max_tokens;
-      if (wanted) {
-        going_on.push_back(static_cast<int64_t>(i));
-        ids.push_back(id);
-        offsets.push_back(static_cast<int64_t>(ids.size()));
-      }
+      if (!on_token(sequences[i].index, id) || is_end(options, id) || is_last) continue;
+      going_on.push_back(static_cast<int64_t>(i));
+      ids.push_back(id);
+      offsets.push_back(static_cast<int64_t>(ids.size()));
     }
-    if (going_on.size() < sequences.size()) {
-      keep_only(model, going_on, sequences, state, batch, live);
-    }
-    if (sequences.empty()) break;
+    if (going_on.size() < sequences.size()) keep_only(model, going_on, sequences, state, batch, live);
+    if (sequences.empty()) return;
+    check_interrupt();
+    const InterruptScope whole(nullptr);  // a step is soon done, and its states cannot be left half-way
     model.next_logits(ids, offsets, live, logits.data());
     for (auto& pending : live->pending) pending.clear();
+  };
+  try {
+    for (int64_t step = 0; step < options.max_tokens && !sequences.empty(); ++step) {
+      take_step(/*is_last=*/step + 1 == options.max_tokens);
+    }
+  } catch (...) {
+    keep_only(model, {}, sequences, state, batch, live);
+    throw;
   }
   return tokens;
 }

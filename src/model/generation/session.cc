@@ -1,5 +1,6 @@
 // The public Session and TokenStream: what a model remembers of some sequences, and how they go on.
 
+#include "base/interrupt.h"
 #include "deltanet/error.h"
 #include "model/generation/generate.h"
 #include "model/generation/sampler.h"
@@ -25,6 +26,10 @@ Session Model::load_session(const std::string& path) {
 int64_t Session::sequences() const { return impl_->state.sequences(); }
 int64_t Session::bytes() const { return impl_->state.bytes(); }
 void Session::reset() { impl_->state.reset(); }
+
+void Session::drop_unread() {
+  for (auto& pending : impl_->state.pending) pending.clear();
+}
 
 Session Session::copy(std::span<const int64_t> from) const {
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -52,7 +57,10 @@ void Session::log_probs(std::span<const int32_t> ids, std::span<const int32_t> t
           "read it first, with the tokens that follow it");
     }
   }
+  std::optional<StateBefore> before;
+  if (current_interrupt) before.emplace(impl_->state);
   impl_->model.log_probs(ids, targets, offsets, &impl_->state, log_prob, greedy);
+  if (before) before->call_is_done();
 }
 
 GenerateStats Session::generate(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
@@ -71,7 +79,6 @@ struct TokenStream::Impl {
   GenerateOptions options;
   Sampler sampler;
   std::vector<float> logits = {};
-  std::vector<int32_t> history = {};  // kept only for a repetition penalty
   int64_t tokens = 0;
   bool ended = false;
 };
@@ -86,14 +93,10 @@ TokenStream Session::stream(std::span<const int32_t> prompt, const GenerateOptio
     throw Error("[stream] session: holds " + std::to_string(sequences()) +
                 " sequences; expected one. on_token of generate follows several");
   }
-  check(options);
+  check(options, impl_->model);
   auto impl = std::make_unique<TokenStream::Impl>(TokenStream::Impl{
       impl_->model, impl_->state, {prompt.begin(), prompt.end()}, options, Sampler(options.sampling)});
   impl->logits.resize(static_cast<std::size_t>(impl_->model.config().vocab_size));
-  if (options.sampling.repetition_penalty != 1.0) {
-    impl->history = impl_->state.pending.front();
-    impl->history.insert(impl->history.end(), prompt.begin(), prompt.end());
-  }
   return TokenStream(std::move(impl));
 }
 
@@ -102,8 +105,7 @@ std::optional<int32_t> TokenStream::next() {
   if (stream.ended || stream.tokens == stream.options.max_tokens) return {};
   prefill(stream.model, stream.state, {&stream.unread, 1}, stream.logits.data());
   stream.unread.clear();
-  const int32_t id = stream.sampler.next(stream.logits, stream.history);
-  if (stream.options.sampling.repetition_penalty != 1.0) stream.history.push_back(id);
+  const int32_t id = choose(stream.model, stream.state, 0, stream.logits.data(), stream.options, stream.sampler);
   stream.state.pending.front().assign(1, id);
   ++stream.tokens;
   stream.ended = is_end(stream.options, id);

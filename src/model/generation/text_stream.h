@@ -21,6 +21,7 @@ class TextStream {
     return stopped() ? text : text + matcher_.finish();
   }
   bool stopped() const { return matcher_.stopped(); }
+  const std::string& matched() const { return matcher_.matched(); }  // the stop string, or empty
 
  private:
   StreamDecoder decoder_;

@@ -351,6 +351,20 @@ std::optional<int64_t> step_to_resume(const fs::path& out) {
   return complete.empty() ? std::optional<int64_t>() : complete.back();
 }
 
+std::string why_another_step(const fs::path& out) {
+  const auto last = fs::is_directory(out) ? named_step(out, "last") : std::nullopt;
+  const auto taken = step_to_resume(out);
+  if (last == taken) return "";
+  const std::string named =
+      last ? "names step " + std::to_string(*last) + ", whose checkpoint is not there" : "is missing";
+  if (!taken) {
+    fail(out / "last", named + ", and no other one is; expected " + step_directory(out, *last).filename().string() +
+                           ". To begin anew, remove this file or name another folder");
+  }
+  return (out / "last").string() + " " + named + ": going on from step " + std::to_string(*taken) +
+         ", the newest that is complete";
+}
+
 int64_t count_checkpoints(const fs::path& out) { return static_cast<int64_t>(find_steps(out).complete.size()); }
 
 void save_run_checkpoint(const fs::path& out, Trainer& trainer, const RunIdentity& identity) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "train/run/run_identity.h"
 #include "train/trainer.h"
@@ -22,6 +23,9 @@ std::optional<int64_t> named_step(const std::filesystem::path& out, const char* 
 std::filesystem::path step_directory(const std::filesystem::path& out, int64_t step);
 // The step that a run goes on from: the one that `last` names, or the newest where a crash came before it was written.
 std::optional<int64_t> step_to_resume(const std::filesystem::path& out);
+// Why it is not the one that `last` names, for people; empty: it is. Throws Error where `last` names a step and there
+// is none at all: whoever asks for more of that run does not want a new one.
+std::string why_another_step(const std::filesystem::path& out);
 int64_t count_checkpoints(const std::filesystem::path& out);
 
 // Writes step-N of the trainer's step, renews `last`, and `best` if this is the best step; removes all but the newest

@@ -146,6 +146,8 @@ TrainResult run_training(const TrainConfig& config, const TrainingData& data, bo
   std::unique_ptr<DirectoryLock> lock;
   if (speaks) lock = take_folder(config, resume);
   const bool goes_on = resume && step_to_resume(out);
+  const std::string another_step = resume ? why_another_step(out) : "";
+  if (speaks && !another_step.empty()) observer.noticed(another_step);
   if (speaks) observer.preparing(goes_on ? "reading the checkpoint" : "making the weights");
   if (goes_on) {
     load_run_checkpoint(out, trainer, identity);

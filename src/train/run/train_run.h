@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "train/run/metrics.h"
 #include "train/run/training_data.h"
@@ -15,7 +16,8 @@ namespace deltanet {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  virtual void preparing(const char* /*what*/) {}  // before something that takes a while
+  virtual void preparing(const char* /*what*/) {}       // before something that takes a while
+  virtual void noticed(const std::string& /*what*/) {}  // something that people should know
   // Asked for every steps_between_tasks() steps where the config names tasks, and at the end: what the model can do
   // by now, by task. It goes with the metrics of the step. Nobody trains meanwhile.
   virtual TaskScores evaluate(Trainer& /*trainer*/) { return {}; }
