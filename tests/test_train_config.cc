@@ -71,6 +71,10 @@ TEST(TrainConfig, KeysThatNobodySetsHaveTheDocumentedValues) {
                                                                      {"log_every", "10"},
                                                                      {"eval_every", "1000"},
                                                                      {"eval_batches", "4"},
+                                                                     {"eval_tasks", "\"\""},
+                                                                     {"eval_tasks_data", "\"\""},
+                                                                     {"eval_tasks_every", "0"},
+                                                                     {"eval_tasks_limit", "0"},
                                                                      {"checkpoint_every", "1000"},
                                                                      {"keep_checkpoints", "3"},
                                                                      {"tensorboard", "true"}};
