@@ -26,6 +26,7 @@ compile asan
 run_ctest asan --label-regex unit
 
 echo
+echo "random tests     RC_PARAMS=\"${RC_PARAMS-seed=1}\" (other cases: RC_PARAMS=\"max_success=2000 seed=7\" make test)"
 echo "release tests    passed"
 echo "python tests     $python_result"
 echo "asan+ubsan tests passed"

@@ -29,11 +29,12 @@ struct Problem {
 };
 std::ostream& operator<<(std::ostream& out, const Problem& problem);
 
-// How large a problem may get; the reference's gradients cost much more than its values.
+// How large a problem may get. Work is B T U K V; the reference's gradients cost much more than its values. Sequences
+// may be longer than two segments of the backward pass.
 struct Sizes {
-  int64_t max_T, max_K, max_V;
+  int64_t max_T, max_K, max_V, max_work;
 };
-constexpr Sizes kForwardSizes{150, 40, 40}, kBackwardSizes{90, 24, 20}, kTinySizes{6, 4, 3};
+constexpr Sizes kForwardSizes{600, 40, 40, 20000}, kBackwardSizes{600, 24, 20, 6000}, kTinySizes{6, 4, 3, 1000};
 
 rc::Gen<Problem> any_problem(const Sizes& sizes);
 
@@ -43,25 +44,8 @@ Problem problem_of(const std::string& row, const Shape& shape, uint64_t seed);
 // Rows are grouped per key head only where nothing ties the preconditioner to the value heads.
 bool allows_grouped_heads(const Spec& spec);
 
-// How far float32 may be from float64, normwise: rounding 6e-8 per operation, growing like a random walk over the sums
-// of length K and the T dependent tokens, with a factor for the divisions and exponentials in between.
-double tolerance(const Problem& problem);
-
-// Gradients pass through the recurrence twice, and through its divisions.
-double gradient_tolerance(const Problem& problem);
-
-// Values that are left over when larger ones nearly cancel (q almost orthogonal to the keys, gradients of parameters
-// that all tokens share) are smaller than this per entry, where inputs are of size 1; their errors count absolutely.
-constexpr double kCancelled = 0.05;
-
 // Equal to the last bit, or both NaN.
 bool same_bits(const Array& x, const Array& y);
-
-// The first array of `expected` that is missing from `actual` or not within `bound` of it, described; empty if none is.
-// Arrays smaller than `floor` per entry are measured on that scale; arrays of fewer than `tokens` entries are sums over
-// tokens, and measured as if they had one entry for each.
-std::string first_difference(const Arrays& actual, const Arrays& expected, double bound, double floor = 0,
-                             int64_t tokens = 0);
 
 // Room for Options::writes, with a column of NaN between the heads that must stay so.
 class KeptWrites {

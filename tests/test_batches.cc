@@ -2,7 +2,6 @@
 // divided; sequences and targets that respect documents where asked.
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <cmath>
 #include <numeric>
@@ -10,6 +9,7 @@
 
 #include "data/corpus/batches.h"
 #include "data/corpus/permutation.h"
+#include "random_tests.h"
 #include "temporary_directory.h"
 
 namespace deltanet::test {

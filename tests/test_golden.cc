@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "bounds.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/runtime.h"
 #include "golden_file.h"
@@ -33,16 +34,13 @@ void on_every_target(const Body& body) {
 class FastPath : public testing::TestWithParam<std::filesystem::path> {
  protected:
   const GoldenFile golden = read_golden(GetParam());
-  // In the harsh files running log decays of several hundred meet in differences.
-  const double bound = golden.harsh() ? 5e-5 : 2e-5;
-  // Gradients that vanish altogether (through a saturated tanh: 1e-18) are compared on this scale.
-  const double floor = 1e-6;
 
   void expect_forward(Mode mode) {
+    const Expected expected = expected_outputs(golden.spec, golden.inputs);
     on_every_target([&](Options options) {
       options.mode = mode;
       const Arrays outputs = forward_arrays(golden.spec, golden.inputs, options);
-      EXPECT_EQ(first_difference(outputs, golden.outputs, bound, floor), "");
+      EXPECT_EQ(first_difference(outputs, {golden.outputs, expected.errors}), "");
     });
   }
 };
@@ -52,9 +50,10 @@ TEST_P(FastPath, ChunkwiseEqualsGolden) { expect_forward(Mode::kChunk); }
 TEST_P(FastPath, RecurrentEqualsGolden) { expect_forward(Mode::kRecurrent); }
 
 TEST_P(FastPath, BackwardEqualsGolden) {
+  const Expected expected = expected_gradients(golden.spec, golden.inputs, golden.upstream);
   on_every_target([&](const Options& options) {
     const Arrays gradients = backward_arrays(golden.spec, golden.inputs, golden.upstream, options);
-    EXPECT_EQ(first_difference(gradients, golden.gradients, bound, floor), "");
+    EXPECT_EQ(first_difference(gradients, {golden.gradients, expected.errors}), "");
   });
 }
 

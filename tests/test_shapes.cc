@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "bounds.h"
 #include "deltanet/recurrence.h"
 #include "problems.h"
 #include "recurrence/arrays.h"
@@ -39,10 +40,9 @@ class ForwardShapes : public Shapes {};
 TEST_P(ForwardShapes, ChunkEqualsRecurrentEqualsReference) {
   const Problem made = problem();
   const Arrays inputs = made.inputs();
-  const Arrays reference = reference_forward(made.spec, inputs);
+  const Expected expected = expected_outputs(made.spec, inputs);
   for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
-    const Arrays outputs = forward_arrays(made.spec, inputs, options_of(mode));
-    EXPECT_EQ(first_difference(outputs, reference, tolerance(made), kCancelled), "");
+    EXPECT_EQ(first_difference(forward_arrays(made.spec, inputs, options_of(mode)), expected), "");
   }
 }
 
@@ -51,10 +51,9 @@ class BackwardShapes : public Shapes {};
 TEST_P(BackwardShapes, GradientsEqualReference) {
   const Problem made = problem();
   const Arrays inputs = made.inputs(), upstream = made.upstream();
-  const Arrays expected = reference_backward(made.spec, inputs, upstream);
+  const Expected expected = expected_gradients(made.spec, inputs, upstream);
   const Arrays gradients = backward_arrays(made.spec, inputs, upstream, options_of(Mode::kChunk));
-  const int64_t tokens = made.shape.B * made.shape.T * made.shape.U;
-  EXPECT_EQ(first_difference(gradients, expected, gradient_tolerance(made), kCancelled, tokens), "");
+  EXPECT_EQ(first_difference(gradients, expected), "");
   if (made.spec.solve == Solve::kOffline) return;
 
   KeptWrites writes(made.shape);
@@ -62,8 +61,7 @@ TEST_P(BackwardShapes, GradientsEqualReference) {
   options.writes = writes.view();
   forward_arrays(made.spec, inputs, options);
   EXPECT_TRUE(writes.complete());
-  const Arrays handed = backward_arrays(made.spec, inputs, upstream, options);
-  EXPECT_EQ(first_difference(handed, expected, gradient_tolerance(made), kCancelled, tokens), "");
+  EXPECT_EQ(first_difference(backward_arrays(made.spec, inputs, upstream, options), expected), "");
 }
 
 const auto kRows =
@@ -71,7 +69,7 @@ const auto kRows =
                     "p_mamba2", "comba", "efla", "pgdn_unstable", "pgdn_tied", "rls", "mesa", "dplr", "rwkv7");
 
 //                             B  T   H  U  K    V    N
-constexpr Shape kForward[] = {{2, 63, 4, 4, 60, 60, 2},  {1, 65, 2, 4, 120, 128, 1}, {1, 17, 1, 2, 128, 256, 1},
+constexpr Shape kForward[] = {{2, 63, 2, 2, 60, 60, 2},  {1, 65, 1, 2, 120, 128, 1}, {1, 17, 1, 2, 128, 256, 1},
                               {1, 33, 1, 1, 256, 96, 1}, {3, 1, 2, 2, 64, 33, 3},    {1, 257, 1, 3, 16, 100, 1},
                               {1, 20, 1, 1, 72, 24, 1}};
 INSTANTIATE_TEST_SUITE_P(Rows, ForwardShapes, testing::Combine(testing::ValuesIn(kForward), kRows), test_name);

@@ -2,7 +2,6 @@
 // a corpus; tokenizing gives the same bytes for any number of threads.
 
 #include <gtest/gtest.h>
-#include <rapidcheck/gtest.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "data/corpus/tokenize.h"
 #include "file_calls.h"
 #include "file_size_limit.h"
+#include "random_tests.h"
 #include "temporary_directory.h"
 
 namespace deltanet::test {

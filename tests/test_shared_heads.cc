@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "bounds.h"
 #include "deltanet/recurrence.h"
 #include "problems.h"
 #include "recurrence/arrays.h"
@@ -38,30 +39,19 @@ Problem segments_of(const std::string& row) {
   return problem;
 }
 
-// Rounding does not pile up over the length where keys are normalized; the bound is that of a hundred tokens.
-double segment_tolerance(Problem problem) {
-  problem.shape.T = 100;
-  return 2 * gradient_tolerance(problem);
-}
-
 TEST_P(SharedHeads, HaveTheReferencesGradientsOverManySegments) {
   const Problem problem = segments_of(GetParam());
   const Arrays inputs = problem.inputs(), upstream = problem.upstream();
-  const Arrays expected = reference_backward(problem.spec, inputs, upstream);
-  const int64_t tokens = problem.shape.T * problem.shape.U;
+  const Expected expected = expected_gradients(problem.spec, inputs, upstream);
   for (const int threads : {1, 3, 16}) {
     SCOPED_TRACE(std::to_string(threads) + " threads");
     const Options options{.threads = threads};
-    EXPECT_EQ(first_difference(backward_arrays(problem.spec, inputs, upstream, options), expected,
-                               segment_tolerance(problem), kCancelled, tokens),
-              "");
+    EXPECT_EQ(first_difference(backward_arrays(problem.spec, inputs, upstream, options), expected), "");
     if (problem.spec.solve == Solve::kOffline) continue;
     KeptWrites writes(problem.shape);
     const Options handed{.threads = threads, .writes = writes.view()};
     forward_arrays(problem.spec, inputs, handed);
-    EXPECT_EQ(first_difference(backward_arrays(problem.spec, inputs, upstream, handed), expected,
-                               segment_tolerance(problem), kCancelled, tokens),
-              "")
+    EXPECT_EQ(first_difference(backward_arrays(problem.spec, inputs, upstream, handed), expected), "")
         << "with the writes of forward";
   }
 }
@@ -69,12 +59,11 @@ TEST_P(SharedHeads, HaveTheReferencesGradientsOverManySegments) {
 TEST_P(SharedHeads, HaveTheReferencesOutputs) {
   const Problem problem = segments_of(GetParam());
   const Arrays inputs = problem.inputs();
-  const Arrays expected = reference_forward(problem.spec, inputs);
+  const Expected expected = expected_outputs(problem.spec, inputs);
   for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
     for (const int threads : {1, 16}) {
-      EXPECT_EQ(first_difference(forward_arrays(problem.spec, inputs, {.mode = mode, .threads = threads}), expected,
-                                 segment_tolerance(problem) / 4, kCancelled),
-                "");
+      const Options options{.mode = mode, .threads = threads};
+      EXPECT_EQ(first_difference(forward_arrays(problem.spec, inputs, options), expected), "");
     }
   }
 }

@@ -38,18 +38,22 @@ inline void decay_products(const float* alpha, float* gamma, float* to_end, floa
   }
 }
 
-// Collects gradients of products of decays: a product over tokens first..last adds its (value * gradient) to the
-// gradient of each of their logarithms.
+// Collects gradients of products of decays: a product over tokens first..last (none where first > last) adds its
+// (value * gradient) to the gradient of each of their logarithms. A sum holds only what belongs to it: adding at one
+// end and taking away at the other would leave the rounding of gentle decays in the gradients of strong ones.
 struct LogDecayGrad {
-  double steps[simd::kChunk + 1] = {};
+  double values[simd::kChunk][simd::kChunk] = {};  // by last and first
 
   void add(int64_t first, int64_t last, double value) {
-    steps[first] += value;
-    steps[last + 1] -= value;
+    if (first <= last) values[last][first] += value;
   }
   void finish(float* log_alpha) const {
-    double sum = 0.0;
-    for (int64_t i = 0; i < simd::kChunk; ++i) log_alpha[i] = static_cast<float>(sum += steps[i]);
+    double begun[simd::kChunk] = {};  // by last, those whose first token is i or earlier
+    for (int64_t i = 0; i < simd::kChunk; ++i) {
+      double sum = 0.0;
+      for (int64_t last = i; last < simd::kChunk; ++last) sum += begun[last] += values[last][i];
+      log_alpha[i] = static_cast<float>(sum);
+    }
   }
 };
 

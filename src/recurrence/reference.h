@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/interrupt.h"
@@ -13,7 +14,8 @@
 // The definition of every row: one token loop for one head of one sequence, with T = double for values and T = Var for
 // gradients. Private; the entry points are in deltanet/reference.h.
 //
-// Shapes as in deltanet/recurrence.h. The state S is [K,V]: S[i][j] pairs key dimension i with value dimension j.
+// Shapes as in deltanet/recurrence.h. The state S is [K,V]: S[i][j] pairs key dimension i with value dimension j. How
+// it is kept is a parameter, too: as its entries, or as the writes that they are made of, as a chunkwise form does.
 //
 // Where a key is zero, three factors of the write would be 0/0. They are fixed here so that a zero key writes nothing
 // and passes no gradient through the guard:
@@ -158,8 +160,27 @@ T gain_of(const Spec& spec, const T& alpha, const T& beta, const T& kk, const T&
   return beta;
 }
 
-// All tokens of value head u in sequence n.
+// S as its K V entries.
 template <class T>
+class DenseState {
+ public:
+  explicit DenseState(std::vector<T> entries, std::size_t rows)
+      : entries_(std::move(entries)), columns_(entries_.size() / rows) {}
+
+  void decay(const std::vector<T>& alpha) {
+    for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i] = alpha[i / columns_] * entries_[i];
+  }
+  std::vector<T> read(const std::vector<T>& key) const { return times(key, entries_); }
+  void write(const std::vector<T>& key, const std::vector<T>& value) { add_outer(entries_, key, value); }
+  std::vector<T> entries() const { return entries_; }
+
+ private:
+  std::vector<T> entries_;
+  std::size_t columns_;
+};
+
+// All tokens of value head u in sequence n.
+template <template <class> class State, class T>
 HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x, int64_t n, int64_t u) {
   using std::exp, std::sqrt;
   using Vector = std::vector<T>;
@@ -180,7 +201,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
   const T scale = spec.scale ? *spec.scale : 1 / std::sqrt(static_cast<double>(K));
 
   HeadResult<T> out;
-  Vector& S = out.S = initial(x.S0, n * dims.U + u, K * V);
+  State<T> S(initial(x.S0, n * dims.U + u, K * V), width);
   Vector& A = out.A;
   Vector& P = out.P;
   Vector& G = out.G;
@@ -258,13 +279,11 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     const Vector e = spec.erase == Erase::kFree ? vector_at(x.k_erase, th, K) : k;
     Vector read_before_decay;  // what the low-rank and Comba erasures read
     if (spec.solve == Solve::kDplr) {
-      read_before_decay = times(vector_at(spec.tying == Tying::kRwkv7 ? x.kk : x.a, th, K), S);
+      read_before_decay = S.read(vector_at(spec.tying == Tying::kRwkv7 ? x.kk : x.a, th, K));
     } else if (spec.gain == Gain::kComba) {
-      read_before_decay = times(e, S);
+      read_before_decay = S.read(e);
     }
-    if (spec.decay != Decay::kNone) {
-      for (std::size_t i = 0; i < S.size(); ++i) S[i] = alpha[i / static_cast<std::size_t>(V)] * S[i];
-    }
+    if (spec.decay != Decay::kNone) S.decay(alpha);
     if (spec.solve == Solve::kDplr) {  // S_t = diag(alpha) S - b (a^T S) + k v^T
       Vector b = k;
       if (spec.tying == Tying::kGeneral) b = vector_at(x.b, th, K);
@@ -273,15 +292,15 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
         b = vector_at(x.kk, th, K);
         for (std::size_t i = 0; i < width; ++i) b[i] = b[i] * x.eta[th * K + static_cast<int64_t>(i)];
       }
-      add_outer(S, b, scaled(T(-1.0), read_before_decay));
-      add_outer(S, k, v);
+      S.write(b, scaled(T(-1.0), read_before_decay));
+      S.write(k, v);
     } else {
       Vector update = scaled(gain, v);  // offline
       const Vector erased = spec.solve == Solve::kOffline ? Vector()
                             : spec.gain == Gain::kComba   ? scaled(x.beta_erase[tu], read_before_decay)
-                                                          : scaled(gain, times(e, S));
+                                                          : scaled(gain, S.read(e));
       for (std::size_t j = 0; j < erased.size(); ++j) update[j] = update[j] - erased[j];
-      add_outer(S, w, update);
+      S.write(w, update);
     }
 
     // ---- read
@@ -296,9 +315,10 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
       }
       q = solve_spd(regularized, q);
     }
-    const Vector o = times(q, S);
+    const Vector o = S.read(q);
     out.o.insert(out.o.end(), o.begin(), o.end());
   }
+  out.S = S.entries();
   return out;
 }
 

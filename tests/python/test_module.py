@@ -259,7 +259,8 @@ def test_gil_is_released(what):
     calls[what]()
     seconds = time.perf_counter() - started
     assert seconds > 0.01, "too short to tell"
-    assert runs_beside(calls[what]) >= 3
+    # On a busy machine the other thread may wait for a core; while the lock is held it has one turn at most.
+    assert any(runs_beside(calls[what]) >= 3 for _ in range(50))
 
 
 def test_calls_from_several_threads_do_not_disturb_each_other():
