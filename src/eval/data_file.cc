@@ -16,7 +16,7 @@ std::filesystem::path find_data_file(const Task& task, const std::string& folder
   for (const std::string_view stem : task.files) {
     for (const std::string_view ending : endings) {
       const std::string name = std::string(stem) + std::string(ending);
-      const std::filesystem::path path = std::filesystem::path(folder) / name;
+      std::filesystem::path path = std::filesystem::path(folder) / name;
       if (!folder.empty() && std::filesystem::exists(path)) return path;
     }
     expected += (expected.empty() ? "" : " or ") + std::string(stem) + std::string(endings.front());

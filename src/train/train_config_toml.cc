@@ -181,7 +181,7 @@ void set_keys(std::vector<std::string> assignments, TrainConfig& config) {
 std::string toml_text(const TrainConfig& config) {
   std::string text;
   for (const auto& [name, value] : key_values(config)) {
-    if (name != "model" || config.model_table.empty()) text += name + " = " + value + "\n";
+    if (name != "model" || config.model_table.empty()) text.append(name).append(" = ").append(value).append("\n");
   }
   const auto add_table = [&](const char* name, const std::string& table) {
     if (!table.empty()) text.append("\n").append(text_of(toml::table{{name, parse(table, name)}})).append("\n");

@@ -68,8 +68,8 @@ TrainingData load_training_data(const TrainConfig& config, int64_t vocab_size) {
   const std::string name = chosen_tokenizer(config, vocab_size);
   const std::unique_ptr<Tokenizer> tokenizer = load(name);
   const auto open = [&](const std::string& path) {
-    const StorePointer store = data::is_token_directory(path) ? open_shards(path, name, tokenizer.get())
-                                                              : open_text(config, path, tokenizer.get());
+    StorePointer store = data::is_token_directory(path) ? open_shards(path, name, tokenizer.get())
+                                                        : open_text(config, path, tokenizer.get());
     data::check_vocabulary(*store, vocab_size);
     return store;
   };
