@@ -1,6 +1,7 @@
 // Model::score and Model::generate of many sequences: what they share is read once, and nothing else depends on it.
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <random>
@@ -10,6 +11,7 @@
 #include "deltanet/model.h"
 #include "model/generation/prefix_tree.h"
 #include "model_fixture.h"
+#include "sanitized.h"
 
 namespace deltanet {
 namespace {
@@ -242,6 +244,57 @@ TEST_P(PrefixBatches, WrongInputIsNamed) {
               model_.generate(std::vector<Ids>{{1}, {}}, {}, {}, [](int64_t, int32_t) { return true; });
             }).find("prompts[1]"),
             std::string::npos);
+}
+
+// ---- memory
+
+int64_t bytes_in_use() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+// The most that scoring these sequences takes from the heap at once, besides the sequences themselves.
+int64_t most_bytes_of_scoring(Model& model, const std::vector<Ids>& sequences, BatchOptions options) {
+  std::vector<ScoreRequest> requests;
+  for (const Ids& ids : sequences) {
+    requests.push_back({ids, Ids(ids.size(), -100)});
+    requests.back().targets.back() = 1;
+  }
+  const int64_t before = bytes_in_use();
+  int64_t most = 0;
+  options.on_read = [&](int64_t, int64_t) { most = std::max(most, bytes_in_use() - before); };
+  model.score(requests, options, [](const Scored&) {});
+  return most;
+}
+
+TEST_P(PrefixBatches, LongSequencesTakeNoMoreMemory) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
+  const auto bytes_of_length = [&](std::size_t tokens) {
+    return most_bytes_of_scoring(model_, {Ids(tokens, 1)}, {.tokens = 64});
+  };
+  bytes_of_length(128);  // buffers of the passes
+  constexpr int64_t kShort = 256, kLong = 2048;
+  // A token has kilobytes of activations.
+  EXPECT_LE(bytes_of_length(kLong) - bytes_of_length(kShort), 16 * (kLong - kShort));
+}
+
+TEST_P(PrefixBatches, ManyBranchesOfOneTextTakeNoMoreStates) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
+  Ids text;
+  std::mt19937 random(7);
+  for (int i = 0; i < 64 * 10; ++i) text.push_back(static_cast<int32_t>(random() % (model_.vocab_size() - 1)));
+  // A needle, the token that the text lacks, behind every tenth token: each prefix goes on from the one before.
+  const auto bytes_of_branches = [&](int branches) {
+    std::vector<Ids> all;
+    for (int i = 1; i <= branches; ++i) {
+      all.emplace_back(text.begin(), text.begin() + 10 * i);
+      all.back().push_back(static_cast<int32_t>(model_.vocab_size() - 1));
+    }
+    return most_bytes_of_scoring(model_, all, {.tokens = 64, .state_bytes = 1});
+  };
+  bytes_of_branches(60);
+  constexpr int64_t kNode = 1024;  // what the plan keeps of a branch, generously
+  EXPECT_LE(bytes_of_branches(60) - bytes_of_branches(20), 40 * kNode + 4 * model_.start().bytes());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PrefixBatches, testing::ValuesIn(test::model_fixture_paths()),

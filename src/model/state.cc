@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/parallel.h"
 #include "deltanet/error.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/safetensors.h"
@@ -150,8 +151,30 @@ void State::reset() {
   }
 }
 
+void State::resize(int64_t sequences) {
+  reset();
+  pending.resize(static_cast<std::size_t>(sequences));
+  read_.resize(static_cast<std::size_t>(sequences), std::vector<bool>(read_.front().size()));
+  for (LayerState& layer : layers_) {
+    for (const auto& [name, values] : arrays_of(layer)) {
+      values->resize(values->size() / static_cast<std::size_t>(sequences_) * static_cast<std::size_t>(sequences));
+    }
+    if (!layer.cache.sequences.empty()) layer.cache.sequences.resize(static_cast<std::size_t>(sequences));
+  }
+  sequences_ = sequences;
+}
+
 void State::copy_sequence(const State& from, int64_t source, int64_t target) {
   fresh_ = from.fresh_;
+  copy_contents(from, source, target);
+}
+
+void State::copy_sequences(const State& from, std::span<const int64_t> sources, int threads) {
+  fresh_ = from.fresh_;
+  parallel_for(threads, std::ssize(sources), [&](int64_t i) { copy_contents(from, sources[i], i); });
+}
+
+void State::copy_contents(const State& from, int64_t source, int64_t target) {
   pending[target] = from.pending[source];
   read_[target] = from.read_[source];
   for (std::size_t i = 0; i < layers_.size(); ++i) {

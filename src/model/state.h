@@ -30,9 +30,12 @@ class State {
   std::vector<LayerState>& layers() { return layers_; }
   const std::vector<LayerState>& layers() const { return layers_; }
 
-  void reset();  // forgets everything
+  void reset();                    // forgets everything
+  void resize(int64_t sequences);  // the same with room for another number of sequences; keeps its memory
   // Puts sequence `source` of another state of the same model in the place of sequence `target`.
   void copy_sequence(const State& from, int64_t source, int64_t target);
+  // All of them: sequence i becomes what sources[i] of the other state is.
+  void copy_sequences(const State& from, std::span<const int64_t> sources, int threads);
   int64_t bytes() const;
 
   // Tokens of each sequence that the model has not seen yet: what it said last, for example. They come first when the
@@ -50,6 +53,8 @@ class State {
 
  private:
   friend class StateBefore;
+
+  void copy_contents(const State& from, int64_t source, int64_t target);
 
   int64_t sequences_ = 0;
   bool fresh_ = true;

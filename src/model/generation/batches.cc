@@ -62,7 +62,7 @@ class Plan {
       if (options_.on_read) options_.on_read(static_cast<int64_t>(ids.size()), total_);
     };
     PrefixWalk(
-        model_.layout(), sequences_, tree_, {options_.tokens, most_states()}, keep_leaves,
+        model_.layout(), sequences_, tree_, {options_.tokens, most_states(), model_.threads()}, keep_leaves,
         [&](const PrefixNode& node) { return is_wanted(node); }, reports)
         .run();
   }
@@ -193,6 +193,7 @@ class Speaker {
  private:
   void add(int64_t prompt, const State& from, int64_t slot, std::span<const float> logits) {
     if (!batch_) batch_.emplace(model_.layout(), std::min(most_, left_));
+    if (ready_.empty()) batch_->resize(std::min(most_, left_));
     batch_->copy_sequence(from, slot, static_cast<int64_t>(ready_.size()));
     logits_.insert(logits_.end(), logits.begin(), logits.end());
     ready_.push_back(prompt);
@@ -200,7 +201,6 @@ class Speaker {
     if (std::cmp_less(ready_.size(), batch_->sequences())) return;
     speak();
     left_ -= static_cast<int64_t>(ready_.size());
-    batch_.reset();
     ready_.clear();
     logits_.clear();
   }

@@ -40,20 +40,36 @@ void PrefixWalk::run(std::optional<State> before, std::vector<Item> items) {
     const bool in_blocks = piece_length(*batch.front().node) > limits_.tokens;
     std::optional<State> state;
     if (before || goes_on || keep_leaves_ || in_blocks) {
-      state.emplace(layout_, static_cast<int64_t>(batch.size()));
-      for (std::size_t n = 0; before && n < batch.size(); ++n) {
-        state->copy_sequence(*before, batch[n].slot, static_cast<int64_t>(n));
+      state = take(static_cast<int64_t>(batch.size()));
+      if (before) {
+        std::vector<int64_t> slots;
+        for (const Item& item : batch) slots.push_back(item.slot);
+        state->copy_sequences(*before, slots, limits_.threads);
       }
     }
-    if (i + 1 == todo.size()) before.reset();
+    if (before && i + 1 == todo.size()) {
+      spare_.push_back(std::move(*before));
+      before.reset();
+    }
     read(batch, state ? &*state : nullptr);
-    if (!goes_on) continue;
+    if (!goes_on) {
+      if (state) spare_.push_back(std::move(*state));
+      continue;
+    }
     std::vector<Item> below;
     for (std::size_t n = 0; n < batch.size(); ++n) {
       for (const PrefixNode& child : batch[n].node->children) below.push_back({&child, static_cast<int64_t>(n)});
     }
     run(std::move(state), std::move(below));
   }
+}
+
+State PrefixWalk::take(int64_t sequences) {
+  if (spare_.empty()) return State(layout_, sequences);
+  State state = std::move(spare_.back());
+  spare_.pop_back();
+  state.resize(sequences);
+  return state;
 }
 
 void PrefixWalk::read(std::span<const Item> batch, State* state) {

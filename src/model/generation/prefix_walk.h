@@ -19,6 +19,7 @@ class PrefixWalk {
   struct Limits {
     int64_t tokens;     // of a pass; a longer piece goes through in blocks
     int64_t sequences;  // whose states are carried side by side
+    int threads;        // that copy them
   };
 
   // Tokens [begin, end) of the sequences of a node; it is the whole piece unless that is long.
@@ -53,6 +54,7 @@ class PrefixWalk {
     int64_t slot;  // of the state before it
   };
   void run(std::optional<State> before, std::vector<Item> items);
+  State take(int64_t sequences);
   void read(std::span<const Item> batch, State* state);
   std::vector<std::span<const Item>> batches(std::span<const Item> items, bool with_states) const;
 
@@ -63,6 +65,7 @@ class PrefixWalk {
   bool keep_leaves_;
   std::function<bool(const PrefixNode&)> wanted_;
   Pass pass_;
+  std::vector<State> spare_;  // fresh memory of this size would cost as much as copying
 };
 
 }  // namespace deltanet

@@ -38,9 +38,7 @@ Session Session::copy(std::span<const int64_t> from) const {
                 std::to_string(sequences() - 1) + ", the sequences of the session");
   }
   State copied(impl_->model.layout(), static_cast<int64_t>(from.size()));
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    copied.copy_sequence(impl_->state, from[i], static_cast<int64_t>(i));
-  }
+  copied.copy_sequences(impl_->state, from, impl_->model.threads());
   return Session(std::make_unique<Impl>(Impl{impl_->model, std::move(copied)}));
 }
 
