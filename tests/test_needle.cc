@@ -448,6 +448,12 @@ class NeedleErrors : public testing::Test {
   std::string error(const std::string& task) {
     return error_of([&] { eval::load_task(eval::find_task(task), options_, model_); });
   }
+  // The same before any model is there.
+  std::string early_error(const std::string& task) {
+    const std::string early = error_of([&] { eval::find_task(task).check(eval::find_task(task), options_); });
+    EXPECT_EQ(early, error(task));
+    return early;
+  }
   void expect(const std::string& error, const std::vector<std::string>& parts) {
     for (const std::string& part : parts) EXPECT_NE(error.find(part), std::string::npos) << "the error is: " << error;
   }
@@ -463,17 +469,17 @@ class NeedleErrors : public testing::Test {
 };
 
 TEST_F(NeedleErrors, MissingAndBadHaystacksAreNamed) {
-  expect(error("s_niah_2"), {"--haystack: none is given", "6,000 words", "paul_graham_essays"});
+  expect(early_error("s_niah_2"), {"--haystack: none is given", "6,000 words", "paul_graham_essays"});
   options_.haystack = (directory_ / "none.txt").string();
-  expect(error("s_niah_2"), {"--haystack", "none.txt"});
+  expect(early_error("s_niah_2"), {"--haystack", "none.txt"});
   options_.haystack = directory_.path().string();
-  expect(error("s_niah_2"), {"--haystack", "given no file"});
+  expect(early_error("s_niah_2"), {"--haystack", "given no file"});
   put(directory_ / "empty.txt", " \n");
   options_.haystack = (directory_ / "empty.txt").string();
-  expect(error("s_niah_3"), {"empty.txt", "no words"});
+  expect(early_error("s_niah_3"), {"empty.txt", "no words"});
   put(directory_ / "bad.txt", "Good.\nB\xE9.\n");
   options_.haystack = (directory_ / "bad.txt").string();
-  expect(error("s_niah_2"), {"bad.txt: line 2", "invalid UTF-8"});
+  expect(early_error("s_niah_2"), {"bad.txt: line 2", "invalid UTF-8"});
   put(directory_ / "small.txt", prose(50));
   options_.haystack = (directory_ / "small.txt").string();
   options_.lengths = {2048};
@@ -501,7 +507,7 @@ TEST_F(NeedleErrors, LengthsThatAreTooShortAreSaidClearly) {
   expect(error("s_niah_1"), {"--lengths", "300 tokens are too few", "with one line"});
   for (const int64_t length : {int64_t{0}, int64_t{-5}, int64_t{1} << 40}) {
     options_.lengths = {length};
-    expect(error("s_niah_1"), {"--lengths: given " + std::to_string(length)});
+    expect(early_error("s_niah_1"), {"--lengths: given " + std::to_string(length)});
   }
 }
 
@@ -522,7 +528,7 @@ TEST_F(NeedleErrors, ColumnsWithoutAHaystackAreSaidClearly) {
 
 TEST_F(NeedleErrors, OtherFitsAndModelsWithoutTokenizersAreRefused) {
   options_.fit = "nearest";
-  expect(error("s_niah_1"), {"--fit: given \"nearest\"", "exact or harness"});
+  expect(early_error("s_niah_1"), {"--fit: given \"nearest\"", "exact or harness"});
   options_.fit = "exact";
   model_.tokenizer = nullptr;
   expect(error("s_niah_1"), {"without a tokenizer"});

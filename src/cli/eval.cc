@@ -168,11 +168,13 @@ class Evaluation {
                               : fmt::format("{} ({} of {})", tasks_[k]->name, k + 1, tasks_.size());
   }
 
-  // Those that are the same for all models, before the first one works for hours.
+  // Those that are the same for all models, before the first one works for hours; and what is said of the others.
   void load_files() {
     for (const Task* task : tasks_) {
       if (!task->files.empty() || task->name == "text") {
         loaded_.emplace(task, eval::load_task(*task, settings_.options, {}));
+      } else if (task->check) {
+        task->check(*task, settings_.options);
       }
     }
   }

@@ -205,19 +205,33 @@ class Maker {
   int64_t most_units_ = 0;
 };
 
+const std::vector<int64_t>& lengths_of(const TaskOptions& options) {
+  return options.lengths.empty() ? kLengths : options.lengths;
+}
+
+void check_lengths(const TaskOptions& options) {
+  for (const int64_t length : lengths_of(options)) {
+    if (length < 1 || length > kLongest) {
+      throw Error("[eval] --lengths: given " + std::to_string(length) + "; expected 1 to " + std::to_string(kLongest));
+    }
+  }
+}
+
+void check(const Task& task, const TaskOptions& options) {
+  check_lengths(options);
+  fit_of(options.fit);
+  haystack_of(variant_of(task), options);
+}
+
 LoadedTask load(const Task& task, const TaskOptions& options, const TaskModel& model) {
+  check_lengths(options);
   if (model.tokenizer == nullptr) {
     throw Error("[eval] " + std::string(task.name) +
                 ": given a model without a tokenizer; expected one that reads text");
   }
   Maker maker(variant_of(task), options, model);
   LoadedTask loaded;
-  for (const int64_t length : options.lengths.empty() ? kLengths : options.lengths) {
-    if (length < 1 || length > kLongest) {
-      throw Error("[eval] --lengths: given " + std::to_string(length) + "; expected 1 to " + std::to_string(kLongest));
-    }
-    maker.add_length(length, loaded);
-  }
+  for (const int64_t length : lengths_of(options)) maker.add_length(length, loaded);
   loaded.notes.insert(loaded.notes.begin(), maker.note());
   nlohmann::ordered_json about = maker.about();
   about["lengths"] = std::move(loaded.about["lengths"]);
@@ -237,6 +251,7 @@ std::vector<Task> needle_tasks() {
                      .metric = "contains",
                      .summary = variant.summary,
                      .load = load,
+                     .check = check,
                      .breakdowns = {{"length"}, {"length", "depth_from"}}});
   }
   return tasks;

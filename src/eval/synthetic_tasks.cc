@@ -53,6 +53,12 @@ std::vector<MqarTask> recall_tasks(const TaskOptions& options, std::vector<std::
   return tasks;
 }
 
+void check_recall(const Task& /*task*/, const TaskOptions& options) {
+  filler_of(options.filler);
+  std::vector<std::string> notes;
+  for (const MqarTask& task : recall_tasks(options, notes)) validate({.vocab_size = 2 * (task.pairs + 1)}, task);
+}
+
 LoadedTask load_recall(const Task& task, const TaskOptions& options, const TaskModel& model) {
   const MqarOptions data_options{.vocab_size = model.vocab_size, .filler = filler_of(options.filler)};
   const std::string ids = "0 is nothing; keys are 1 to V/2-1, values V/2 to V-1, where V is the model's vocabulary";
@@ -89,11 +95,18 @@ const StateTask& state_task(const Task& task) {
                        [&](const StateTask& s) { return s.name == task.name; });
 }
 
+std::vector<int64_t> lengths_of(const TaskOptions& options) {
+  return options.lengths.empty() ? std::vector<int64_t>{40, 64, 128, 256, 512} : options.lengths;
+}
+
+void check_tracking(const Task& task, const TaskOptions& options) {
+  for (const int64_t length : lengths_of(options)) validate(state_task(task), length);
+}
+
 LoadedTask load_tracking(const Task& task, const TaskOptions& options, const TaskModel& model) {
   const StateTask& state = state_task(task);
   check_vocabulary(task, model, state.vocab_size, std::string(state.ids));
-  const std::vector<int64_t> lengths =
-      options.lengths.empty() ? std::vector<int64_t>{40, 64, 128, 256, 512} : options.lengths;
+  const std::vector<int64_t> lengths = lengths_of(options);
   LoadedTask loaded;
   for (const int64_t length : lengths) {
     for (int64_t i = 0; i < options.samples_of_each_length(); ++i) {
@@ -122,6 +135,7 @@ std::vector<Task> synthetic_tasks() {
                               .metric = "acc",
                               .summary = "associative recall, for a model that was trained on it",
                               .load = load_recall,
+                              .check = check_recall,
                               .breakdowns = {{"length", "pairs"}}}};
   for (const StateTask& state : state_tasks()) {
     tasks.push_back({.name = state.name,
@@ -131,6 +145,7 @@ std::vector<Task> synthetic_tasks() {
                      .metric = "score",
                      .summary = state.summary,
                      .load = load_tracking,
+                     .check = check_tracking,
                      .breakdowns = {{"length"}}});
   }
   return tasks;

@@ -78,6 +78,8 @@ struct Task {
   // Or from elsewhere. The same arguments give the same examples, and `load` itself heeds options.limit. A missing or
   // bad option is an Error that names it as the command does (--haystack).
   LoadedTask (*load)(const Task& task, const TaskOptions& options, const TaskModel& model) = nullptr;
+  // Of what is generated: throws the Errors that `load` would for any model, before the first one works for hours.
+  void (*check)(const Task& task, const TaskOptions& options) = nullptr;
 
   // In the result; every example has all of these tags. The cells of the first one, if it has one tag, are the columns
   // of the task in its table: {{"length"}, {"length", "depth"}} gives a column for each length.

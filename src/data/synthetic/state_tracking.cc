@@ -157,12 +157,15 @@ constexpr StateTask kTasks[] = {
 
 std::span<const StateTask> state_tasks() { return kTasks; }
 
-LabelledExample draw_state_example(const StateTask& task, int64_t length, uint64_t seed, int64_t index) {
+void validate(const StateTask& task, int64_t length) {
   constexpr int64_t kLongest = int64_t{1} << 20;
-  if (length < task.least_length || length > kLongest) {
-    throw Error("[" + std::string(task.name) + "] length: given " + std::to_string(length) + "; expected " +
-                std::to_string(task.least_length) + " to " + std::to_string(kLongest));
-  }
+  if (length >= task.least_length && length <= kLongest) return;
+  throw Error("[" + std::string(task.name) + "] length: given " + std::to_string(length) + "; expected " +
+              std::to_string(task.least_length) + " to " + std::to_string(kLongest));
+}
+
+LabelledExample draw_state_example(const StateTask& task, int64_t length, uint64_t seed, int64_t index) {
+  validate(task, length);
   Rng rng(hash_bytes(task.name.data(), task.name.size()) ^ seed,
           static_cast<uint64_t>(length) << 40 | static_cast<uint64_t>(index));
   return task.draw(length, rng);

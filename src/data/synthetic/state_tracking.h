@@ -28,7 +28,10 @@ struct StateTask {
 // s3, s5                       an answer at every token: the product so far of permutations of 3 or 5 things
 std::span<const StateTask> state_tasks();
 
-// The i-th example of a length. Throws Error for a length that the task does not have.
+// Throws Error for a length that the task does not have.
+void validate(const StateTask& task, int64_t length);
+
+// The i-th example of a length.
 LabelledExample draw_state_example(const StateTask& task, int64_t length, uint64_t seed, int64_t index);
 
 }  // namespace deltanet
