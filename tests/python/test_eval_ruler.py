@@ -82,7 +82,8 @@ def contexts(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("task", "length"), [("niah_single_1", 1024), ("niah_single_2", 1024), ("niah_single_3", 1024)]
+    ("task", "length"),
+    [("niah_single_1", 1024), ("niah_single_2", 1024), ("niah_single_3", 1024), ("niah_single_2", 8192)],
 )
 def test_needles_are_read_whole(model_of_bytes, local_data, contexts, task, length):
     lm = DeltanetLM(str(model_of_bytes), prefix_token_id=10, batch_size=2)
