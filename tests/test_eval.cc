@@ -631,6 +631,15 @@ TEST(EvalTables, AreInTheOrderOfThePaper) {
   EXPECT_FALSE(tables[1].rows[0][1].best || tables[1].rows[1][1].best);  // both the same
 }
 
+TEST(EvalTables, ScoresAboveChanceAreNamedSo) {
+  std::vector<ModelReport> reports = {{.name = "gdn", .spec = find_row("gdn").spec, .about = {}}};
+  TaskResult result;
+  result.examples = results("score", {1, -1});
+  for (ExampleResult& example : result.examples) example.tags = {{"length", 40}};
+  reports[0].tasks.emplace_back(&find_task("parity"), std::move(result));
+  EXPECT_EQ(result_tables(reports).at(0).columns.at(0).unit, "score");
+}
+
 TEST(EvalTables, AreTextOfEachFormat) {
   const auto tables = result_tables(two_reports());
   const std::string markdown = to_markdown(tables[0]);

@@ -77,6 +77,7 @@ std::string unit_of(const Metric& metric) {
   if (metric.aggregate == Aggregate::kPerplexity) return "ppl";
   if (metric.aggregate == Aggregate::kBits) return "bits/byte";
   if (metric.name == "acc_norm") return "acc_n";
+  if (metric.name == "score") return "score";
   return "acc";
 }
 
