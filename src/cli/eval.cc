@@ -77,6 +77,12 @@ std::vector<std::string> names_of(const std::vector<std::string>& directories) {
   return directories;
 }
 
+// Whether some layer looks at all tokens before.
+bool attends_to_all(const Config& config) {
+  return std::any_of(config.attention.begin(), config.attention.end(),
+                     [](const AttentionConfig& attention) { return attention.window == 0; });
+}
+
 // A model with its tokenizer, and how it reads.
 struct Evaluated {
   explicit Evaluated(const Settings& settings, const std::string& directory) : run(settings.run) {
@@ -92,10 +98,12 @@ struct Evaluated {
     ask.batch.sequences = settings.batch_sequences;
     ask.threads = run.threads;
     const auto json = nlohmann::json::parse(model->config_json());
-    ask.rules.max_length = json.value("max_position_embeddings", nlohmann::json()).is_number_integer()
-                               ? json["max_position_embeddings"].get<int64_t>()
-                               : 2048;
-    if (settings.max_length) ask.rules.max_length = *settings.max_length;
+    ask.rules.window = json.value("max_position_embeddings", nlohmann::json()).is_number_integer()
+                           ? json["max_position_embeddings"].get<int64_t>()
+                           : 2048;
+    // What has a state reads on for ever; what looks back at all tokens was made for so many.
+    ask.rules.max_length = attends_to_all(config) ? ask.rules.window : eval::ReadingRules::kNoLimit;
+    if (settings.max_length) ask.rules.max_length = ask.rules.window = *settings.max_length;
     ask.end_ids = eval::end_ids_of(config, tokenizer.get());
     ask.rules.prefix = eval::prefix_of(config, tokenizer.get());
     if (!settings.prefix_token) return;
@@ -108,12 +116,14 @@ struct Evaluated {
 
   nlohmann::ordered_json about() const {
     const Config& config = ModelAccess::config(*model);
+    const bool is_limited = ask.rules.max_length != eval::ReadingRules::kNoLimit;
     return {{"directory", run.directory},
             {"row", config.row.empty() ? config.model_type : config.row},
             {"parameters", model->parameter_count()},
             {"fingerprint", fmt::format("{:016x}", ModelAccess::fingerprint(*model))},
             {"weights", run.weights},
-            {"max_length", ask.rules.max_length},
+            {"max_length", is_limited ? nlohmann::ordered_json(ask.rules.max_length) : nlohmann::ordered_json()},
+            {"window", ask.rules.window},
             {"add_special", reader.add_special}};
   }
 
@@ -127,7 +137,7 @@ struct Evaluated {
 // What must be the same for the results of examples to be taken over. What is asked has keys of its own.
 nlohmann::ordered_json identity(const Evaluated& evaluated, const Task& task, const eval::LoadedTask& loaded) {
   nlohmann::ordered_json identity = {{"task", task.name}};
-  for (const char* name : {"fingerprint", "weights", "max_length", "add_special"}) {
+  for (const char* name : {"fingerprint", "weights", "max_length", "window", "add_special"}) {
     identity[name] = evaluated.about().at(name);
   }
   identity["about"] = loaded.about;
@@ -285,9 +295,10 @@ std::function<int()> setup(const Arguments& args) {
             "Do not add the tokens that the tokenizer puts before a text (BOS), as lm-eval before 0.4.9.2");
   args.option("--prefix-token", settings->prefix_token,
               "Id of the token before a text without context (default: BOS, or EOS)");
-  args.option("--max-length", settings->max_length,
-              "Tokens of context and answer; a longer context loses its beginning, and texts are read in windows of it "
-              "(default: max_position_embeddings, or 2048). Tasks of longer prompts are not cut")
+  args.option(
+          "--max-length", settings->max_length,
+          "Tokens of context and continuation, of which a longer context loses its beginning, and of the windows in "
+          "which texts are read (default: max_position_embeddings or 2048; contexts of recurrent models are not cut)")
       .between<int64_t>(2, int64_t{1} << 40);
   args.option("--batch-tokens", settings->batch_tokens,
               "Tokens that go through the model at once; memory grows with it")

@@ -19,7 +19,7 @@ eval::AskOptions ask_options(const Config& config, const Tokenizer& tokenizer, i
   eval::AskOptions options;
   options.batch.tokens = kPassTokens;
   options.batch.state_bytes = kStateBytes;
-  options.rules.max_length = max_length;
+  options.rules.max_length = options.rules.window = max_length;
   options.rules.prefix = eval::prefix_of(config, &tokenizer);
   options.end_ids = eval::end_ids_of(config, &tokenizer);
   return options;

@@ -1,9 +1,9 @@
 #include "eval/ask.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -105,25 +105,32 @@ class Asking {
         batch_.skip.push_back(done_[i]);
       }
     }
-    model_.score(requests, batch_, [&](const Scored& scored) {
+    const auto on_scored = [&](const Scored& scored) {
       const auto [example, which] = owners[scored.sequence];
       add(scored, requests[scored.sequence], examples_[example], pending[example], which);
       if (--pending[example].left > 0) return;
       finish(example,
              std::visit([&](const auto& ask) { return scores_of(ask, pending[example]); }, examples_[example].ask));
       pending[example] = {};
-    });
+    };
+    run_model([&] { model_.score(requests, batch_, on_scored); });
   }
 
-  void add(const Scored& scored, const ScoreRequest& request, const Example& example, Pending& pending,
-           std::size_t which) const {
+  // What is no number is never counted as wrong: the model says so, and here in which task.
+  template <class Call>
+  void run_model(const Call& call) const {
+    try {
+      call();
+    } catch (const Error& error) {
+      if (!std::string_view(error.what()).starts_with("[model]")) throw;
+      throw Error("[eval] " + std::string(task_.name) + ": the model cannot go on: " + error.what());
+    }
+  }
+
+  static void add(const Scored& scored, const ScoreRequest& request, const Example& example, Pending& pending,
+                  std::size_t which) {
     Sum& sum = pending.sums[which];
     for (std::size_t i = 0; i < scored.log_probs.size(); ++i) {
-      if (!std::isfinite(scored.log_probs[i])) {
-        throw Error("[eval] " + std::string(task_.name) + ": " + example.place +
-                    ": the model gives a log-probability of " + std::to_string(scored.log_probs[i]) +
-                    ", no finite number; are its weights damaged, or do they overflow (try --weights f32)?");
-      }
       sum.log_prob += scored.log_probs[i];
       sum.greedy += scored.greedy[i] ? 1 : 0;
     }
@@ -241,12 +248,8 @@ class Asking {
       answers.erase(prompt);
       return false;
     };
-    try {
-      const GenerateOptions greedily{.max_tokens = max_tokens, .vocab_size = reader_.tokenizer->vocab_size()};
-      model_.generate(prompts, greedily, batch_, on_token);
-    } catch (const Error& error) {
-      throw Error("[eval] " + std::string(task_.name) + ": the model cannot go on: " + error.what());
-    }
+    const GenerateOptions greedily{.max_tokens = max_tokens, .vocab_size = reader_.tokenizer->vocab_size()};
+    run_model([&] { model_.generate(prompts, greedily, batch_, on_token); });
   }
 
   Model& model_;

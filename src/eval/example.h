@@ -27,7 +27,7 @@ struct Cloze {
   std::string context, continuation;
 };
 
-// How probable is a whole text? Read in windows of max_length tokens, as lm-evaluation-harness does. Metrics:
+// How probable is a whole text? Read in windows of tokens, as lm-evaluation-harness does. Metrics:
 // word_perplexity, byte_perplexity, bits_per_byte.
 struct Document {
   std::string text;

@@ -108,11 +108,11 @@ class Encoder {
     add_pair(std::move(context), continuation);
   }
 
-  // Windows of max_length tokens, each of which begins anew with one token of context; the last one is filled up with
+  // Windows of so many tokens, each of which begins anew with one token of context; the last one is filled up with
   // what comes before.
   void put(const Document& document) {
     const Ids ids = model_.tokenizer->encode(document.text, false);
-    const int64_t size = std::ssize(ids), length = rules_.max_length;
+    const int64_t size = std::ssize(ids), length = rules_.window;
     for (int64_t predicted = 0; predicted < size;) {
       const int64_t end = std::min(predicted + length, size);
       const int64_t begin = predicted == 0 ? -1 : end - length - 1;  // -1: the prefix

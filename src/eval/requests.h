@@ -13,7 +13,9 @@
 namespace deltanet::eval {
 
 struct ReadingRules {
-  int64_t max_length = 2048;      // tokens of context and continuation, and of a window of a document
+  static constexpr int64_t kNoLimit = int64_t{1} << 48;
+  int64_t max_length = kNoLimit;  // tokens of context and continuation
+  int64_t window = 2048;          // of a document
   std::optional<int32_t> prefix;  // what stands before a text without context
 };
 
