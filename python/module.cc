@@ -190,6 +190,10 @@ NB_MODULE(_core, m) {
       .def(nb::init<>())
       .def_static("of_row", [](std::string_view name) { return find_row(name).spec; })
       .def("set", [](Spec& spec, std::string_view key, std::string_view value) { set_option(spec, key, value); })
+      .def("set_all",
+           [](Spec& spec, std::vector<std::pair<std::string, std::string>> choices) {
+             set_options(spec, std::move(choices));
+           })
       .def("validate", [](const Spec& spec) { validate(spec); })
       .def_prop_ro("options", [](const Spec& spec) { return options(spec); })
       .def_prop_ro("input_names", input_names)

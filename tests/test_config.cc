@@ -19,6 +19,7 @@
 #include "deltanet/model.h"
 #include "model/layout.h"
 #include "model_fixture.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet::test {
 namespace {
@@ -387,7 +388,7 @@ Config drawn(const Config& preset, Rng& rng) {
     c.spec.l2norm_eps = number(1e-12, 1);
     if (coin()) c.spec.scale = number(0, 2);
   }
-  const bool one_to_one = c.spec.tie_gates || c.spec.precond == Precond::kMesa;
+  const bool one_to_one = shares_gates(c.spec);
   if (!one_to_one && !is_delta) c.num_v_heads = c.num_heads * (1 + below(3));
   return c;
 }

@@ -349,7 +349,7 @@ TEST_P(KernelTargets, Preconditioners) {
       for (const bool alpha_is_row : {false, true}) {
         for (const int64_t n : {16, 80, 272}) {
           Spec spec;
-          spec.precond = Precond::kAtkStable;
+          spec.key = Precond::kStable;
           spec.squash = squash;
           spec.x = x;
           const SquashCurve curve = squash_curve(spec);

@@ -202,7 +202,7 @@ class ReferenceModel {
       set_vector("ridge", per_head ? std::vector<int64_t>{H} : std::vector<int64_t>{H, K}, ridge);
     }
     const bool dplr = config_.spec.solve == Solve::kDplr;
-    const bool free_write = config_.spec.precond == Precond::kFree, free_erase = config_.spec.erase == Erase::kFree;
+    const bool free_write = config_.spec.key == Precond::kFree, free_erase = config_.spec.erase == Erase::kFree;
     if (dplr || free_write || free_erase) {
       Matrix erase = has(at + "erase_proj.weight") ? projected("erase_proj.weight") : key;
       for (Vector& row : erase) {

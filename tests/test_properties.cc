@@ -12,6 +12,7 @@
 #include "problems.h"
 #include "random_tests.h"
 #include "recurrence/arrays.h"
+#include "recurrence/preconditioners.h"
 #include "recurrence/reference.h"
 
 namespace deltanet::test {
@@ -123,17 +124,16 @@ RC_GTEST_PROP(ReferenceBackward, EqualsFiniteDifferences, ()) {
 
 Spec without_preconditioner(Spec spec) {
   const Spec defaults;
-  spec.precond = Precond::kNone;
+  spec.key = Precond::kNone;
   spec.squash = defaults.squash;
   spec.range = defaults.range;
-  spec.norm = defaults.norm;
   spec.tie_gates = false;
   return spec;
 }
 
 RC_GTEST_PROP(Rows, WithXEqualToOneAreTheirBase, ()) {
   Problem problem = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) {
-    return p.spec.precond == Precond::kAtkStable && p.spec.norm == Norm::kNone;
+    return p.spec.key == Precond::kStable && !has_gates({.query = p.spec.query});
   });
   problem.spec.x = 1;
   Arrays inputs = problem.inputs();
@@ -151,10 +151,10 @@ RC_GTEST_PROP(Rows, WithXEqualToOneAreTheirBase, ()) {
 // Distinct read and write keys that happen to be equal.
 RC_GTEST_PROP(Rows, WithTheIdentityPreconditionerAreTheirBase, ()) {
   const Problem base = *rc::gen::suchThat(any_problem(kBackwardSizes), [](const Problem& p) {
-    return p.spec.precond == Precond::kNone && p.spec.gain != Gain::kComba && p.spec.solve != Solve::kDplr;
+    return p.spec.key == Precond::kNone && p.spec.solve != Solve::kDplr;
   });
   Spec identity = base.spec;
-  identity.precond = Precond::kIdentity;
+  identity.key = Precond::kIdentity;
   const Arrays inputs = base.inputs(), upstream = base.upstream();
   const Expected expected = expected_outputs(base.spec, inputs);
   for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
@@ -167,7 +167,7 @@ RC_GTEST_PROP(Rows, WithTheIdentityPreconditionerAreTheirBase, ()) {
 // A key of its own that equals k is k, and the gradient of k is the sum of theirs.
 RC_GTEST_PROP(Rows, WithAFreeKeyThatIsKAreTheirBase, ()) {
   const Problem base = *rc::gen::suchThat(any_problem(kBackwardSizes), [](const Problem& p) {
-    return p.spec.precond == Precond::kNone && p.spec.erase == Erase::kKey && p.spec.solve == Solve::kOnline;
+    return p.spec.key == Precond::kNone && p.spec.erase == Erase::kKey && p.spec.solve == Solve::kOnline;
   });
   const bool plain_gain = base.spec.gain == Gain::kOne || base.spec.gain == Gain::kBeta;
   const bool erase = plain_gain && *rc::gen::arbitrary<bool>();
@@ -178,7 +178,7 @@ RC_GTEST_PROP(Rows, WithAFreeKeyThatIsKAreTheirBase, ()) {
   if (erase) {
     spec.erase = Erase::kFree;
   } else {
-    spec.precond = Precond::kFree;
+    spec.key = Precond::kFree;
   }
   Arrays inputs = base.inputs();
   const Arrays upstream = base.upstream();
@@ -200,7 +200,7 @@ RC_GTEST_PROP(Rows, WithAFreeKeyThatIsKAreTheirBase, ()) {
 // B*k given as k_write: a preconditioned row is the fast engine with a preconditioner of one's own.
 RC_GTEST_PROP(Rows, WithAStablePreconditionerAreRowsWithItsWriteKey, ()) {
   Problem problem = *rc::gen::suchThat(any_problem(kForwardSizes), [](const Problem& p) {
-    return p.spec.precond == Precond::kAtkStable && p.spec.gain == Gain::kBeta && p.spec.norm == Norm::kNone &&
+    return p.spec.key == Precond::kStable && p.spec.query == Precond::kNone && p.spec.erase == Erase::kKey &&
            !p.spec.tie_gates && p.cu_seqlens.empty();
   });
   problem.spec.l2norm = false;
@@ -223,10 +223,8 @@ RC_GTEST_PROP(Rows, WithAStablePreconditionerAreRowsWithItsWriteKey, ()) {
     }
   }
   for (const char* name : {"A0", "g_atk", "beta_atk", "log_atk_scale"}) free.erase(name);
-  Spec spec = find_row("gdn_free").spec;
-  spec.decay = problem.spec.decay;
-  spec.solve = problem.spec.solve;
-  spec.scale = problem.spec.scale;
+  Spec spec = without_preconditioner(problem.spec);
+  spec.key = Precond::kFree;
   Expected expected = expected_outputs(problem.spec, inputs);
   expected.values.erase("A_final");
   for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
@@ -272,6 +270,65 @@ RC_GTEST_PROP(Rows, KdaWithEqualGatesIsGdn, ()) {
   }
 }
 
+// ---- blocks: from the diagonal to the exact Gram
+
+Problem block_problem(const Spec& spec, int block) {
+  Problem problem = problem_of("pgdn_block", {2, 45, 2, 2, 12, 7, 2}, 17);
+  problem.spec = spec;
+  problem.spec.block = block;
+  problem.spec.l2norm = true;
+  return problem;
+}
+
+// The outputs but the statistics, which are kept differently.
+void expect_same(const Spec& spec, const Arrays& inputs, Expected expected) {
+  for (const char* state : {"A_final", "P_final", "G_final"}) expected.values.erase(state);
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    EXPECT_EQ(first_difference(run_forward(spec, inputs, mode), expected), "");
+  }
+}
+
+TEST(Blocks, OfOneChannelAreTheDiagonal) {
+  for (const bool on_key : {true, false}) {
+    Spec block = find_row("gdn").spec, diagonal = block;
+    (on_key ? block.key : block.query) = Precond::kBlock;
+    (on_key ? diagonal.key : diagonal.query) = on_key ? Precond::kPrevious : Precond::kInverse;
+    block.gain = diagonal.gain = Gain::kOnePlus;
+    const Problem problem = block_problem(block, 1);
+    diagonal.l2norm = true;
+    Arrays inputs = problem.inputs();
+    inputs.erase("G0");
+    expect_same(problem.spec, inputs, expected_outputs(diagonal, inputs));
+  }
+}
+
+TEST(Blocks, OfAllChannelsAreRecursiveLeastSquares) {
+  Spec block = find_row("delta_net").spec;
+  block.key = Precond::kBlock;
+  block.gain = Gain::kOnePlus;
+  const Problem problem = block_problem(block, 12);
+  Arrays inputs = problem.inputs();
+  for (const char* name : {"G0", "g_atk", "beta_atk"}) inputs.erase(name);
+  for (double& beta : inputs["beta"].data) beta = 1;
+  for (double& ridge : inputs["ridge"].data) ridge = 0.75;
+  Arrays least_squares = inputs;
+  least_squares.erase("beta");
+  least_squares["ridge"] = {{2}, {0.75, 0.75}};
+  Spec rls = find_row("rls").spec;
+  rls.l2norm = true;
+  expect_same(problem.spec, inputs, expected_outputs(rls, least_squares));
+}
+
+TEST(Blocks, OfAllChannelsAreMesa) {
+  Spec mesa = find_row("mesa").spec;
+  mesa.l2norm = true;
+  Spec block = mesa;
+  block.query = Precond::kBlock;
+  block.tie_gates = true;
+  const Problem problem = block_problem(block, 12);
+  expect_same(problem.spec, problem.inputs(), expected_outputs(mesa, problem.inputs()));
+}
+
 // ---- splitting
 
 const std::pair<const char*, const char*> kStates[] = {
@@ -293,7 +350,7 @@ RC_GTEST_PROP(Splitting, AndCarryingTheStateEqualsOnePass, ()) {
     for (const auto& [initial, final] : kStates) {
       if (first.count(final)) rest[initial] = first.at(final);
     }
-    if (rest.count("P0")) rest.erase("ridge");
+    if (rest.count("P0") && ridge_makes_P0(problem.spec)) rest.erase("ridge");
     RC_ASSERT(first_difference(run_forward(problem.spec, rest, mode), expected) == "");
   }
 }

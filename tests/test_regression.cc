@@ -52,7 +52,7 @@ std::vector<Vector> state_of(const RegressionSolver& solver, const float* k, con
     for (int64_t j = 0; j < K; ++j) {
       A[j] += double{k[j]} * k[j];
       const double r = std::log(A[j] + solver.spec.eps) - solver.center, s = r / (1 + std::fabs(r));
-      w[j] = solver.spec.precond == Precond::kNone ? k[j] : std::pow(solver.spec.x, -s) * k[j];
+      w[j] = solver.spec.key == Precond::kNone ? k[j] : std::pow(solver.spec.x, -s) * k[j];
     }
     for (int64_t i = 0; i < V; ++i) {
       double error = v[i];
@@ -130,7 +130,7 @@ TEST(Regression, RotationMattersToTheDiagonalOnly) {
   for (std::size_t i = 0; i < 5; ++i) {
     const RegressionCurve &aligned = curves()[i], &rotated = curves()[i + 5];
     ASSERT_EQ(aligned.solver.name, rotated.solver.name);
-    const bool diagonal = aligned.solver.spec.precond == Precond::kAtkStable;
+    const bool diagonal = aligned.solver.spec.key == Precond::kStable;
     for (std::size_t t = 0; t < aligned.tokens.size(); ++t) {
       if (!diagonal) {
         EXPECT_NEAR(rotated.error[t], aligned.error[t], 1e-3 * aligned.error[t]);

@@ -84,17 +84,69 @@ TEST(Options, RejectUnknownKeysAndValuesAndListTheValidOnes) {
   EXPECT_EQ(error_of([&] { set_option(spec, "decay", "diagonal"); }),
             "[set_option] decay: given \"diagonal\"; expected none, const, scalar or diag");
   EXPECT_NE(error_of([&] { set_option(spec, "color", "red"); }).find("solve, decay, gain"), std::string::npos);
+  for (const char* number : {"", "2.5", "1e9"}) EXPECT_THROW(set_option(spec, "block", number), Error) << number;
   for (const char* number : {"", "abc", "1.5x", "nan", "inf", " 1"}) {
     EXPECT_THROW(set_option(spec, "x", number), Error) << number;
   }
   EXPECT_THROW(set_option(spec, "tie_gates", "maybe"), Error);
+  for (const char* side : {"rls", "free", "atq"}) EXPECT_THROW(set_option(spec, "query", side), Error);
+  for (const char* side : {"mesa", "minus_dk"}) EXPECT_THROW(set_option(spec, "key", side), Error);
   EXPECT_EQ(options(spec), options(Spec{})) << "a rejected option must not change the spec";
+}
+
+// What files and configs of earlier versions say.
+TEST(Options, ReadTheWordsOfEarlierVersions) {
+  const auto expect_row = [](const char* row, const Spec& spec) {
+    EXPECT_EQ(options(spec), options(find_row(row).spec)) << row;
+  };
+  expect_row("pgdn", with("gdn", {{"precond", "atk_stable"}}));
+  expect_row("pgdn_unstable", with("gdn", {{"precond", "atk_unstable"}}));
+  expect_row("p_longhorn_raw", with("longhorn", {{"precond", "atk_raw"}}));
+  expect_row("pgdn_identity", with("gdn", {{"precond", "identity"}}));
+  expect_row("p_mamba2", with("mamba2", {{"precond", "atq"}}));
+  expect_row("mesa", with("mamba2_gain", {{"precond", "mesa"}, {"scale", "1"}}));
+  expect_row("rls", with("delta_net", {{"gain", "one"}, {"precond", "rls"}}));
+  expect_row("gdn", with("pgdn", {{"precond", "none"}}));
+  expect_row("comba", with("gdn", {{"gain", "comba"}, {"norm", "none"}, {"precond", "none"}}));
+  for (const char* norm : {"inv", "one_plus", "alpha_beta"}) {
+    const std::string row = std::string("pgdn_norm_") + norm;
+    expect_row(row.c_str(), with("gdn", {{"norm", norm}, {"precond", "atk_stable"}}));
+    expect_row("pgdn", with(row, {{"norm", "none"}}));
+  }
+  EXPECT_EQ(
+      error_of([] {
+        with("longhorn", {{"norm", "inv"}});
+      }),
+      "[set_option] norm: given \"inv\"; expected the gain beta beside it: it is a gain of its own, and there is one");
+  EXPECT_THROW(with("gdn", {{"precond", "atk"}}), Error);
+}
+
+TEST(Options, OfSeveralMeanTheSameInAnyOrder) {
+  std::vector<std::pair<std::string, std::string>> words = {
+      {"precond", "atk_unstable"}, {"norm", "none"}, {"gain", "beta"}, {"decay", "scalar"}};
+  std::sort(words.begin(), words.end());
+  do {
+    Spec spec;
+    set_options(spec, words);
+    EXPECT_EQ(options(spec), options(find_row("pgdn_unstable").spec)) << words.front().first;
+  } while (std::next_permutation(words.begin(), words.end()));
+  Spec spec;
+  EXPECT_THROW(set_options(spec, {{"colour", "red"}}), Error);
 }
 
 TEST(Validate, AcceptsTheAblations) {
   EXPECT_NO_THROW(validate(with("pkda", {{"tie_gates", "true"}})));
-  EXPECT_NO_THROW(validate(with("pdn", {{"norm", "alpha_beta"}})));
-  EXPECT_NO_THROW(validate(with("gdn", {{"precond", "atq"}})));  // query-side preconditioning of the online solve
+  EXPECT_NO_THROW(validate(with("pdn", {{"gain", "alpha_beta"}})));
+  EXPECT_NO_THROW(validate(with("gdn", {{"query", "inverse"}})));  // query-side preconditioning of the online solve
+  EXPECT_NO_THROW(validate(with("pgdn", {{"query", "minus_dk"}})));
+  EXPECT_NO_THROW(validate(with("pkda", {{"query", "stable"}})));
+  EXPECT_NO_THROW(validate(with("p_mamba2", {{"key", "stable"}})));  // both sides
+  EXPECT_NO_THROW(validate(with("pgdn", {{"query", "mesa"}})));
+  EXPECT_NO_THROW(validate(with("rls", {{"query", "inverse"}})));
+  EXPECT_NO_THROW(validate(with("comba", {{"key", "stable"}})));
+  EXPECT_NO_THROW(validate(with("comba", {{"decay", "diag"}})));
+  EXPECT_NO_THROW(validate(with("dplr", {{"query", "inverse"}})));
+  EXPECT_NO_THROW(validate(with("gdn", {{"gain", "inv"}})));
   EXPECT_NO_THROW(validate(with("mesa", {{"decay", "none"}, {"gain", "one"}})));
   EXPECT_NO_THROW(validate(with("dplr", {{"decay", "scalar"}})));
   EXPECT_NO_THROW(validate(with("pgdn", {{"x", "1"}})));
@@ -117,30 +169,27 @@ TEST_P(ValidateRejects, TheContradiction) {
 
 INSTANTIATE_TEST_SUITE_P(
     Rows, ValidateRejects,
-    testing::Values(Contradiction{"norm_without_stable", "gdn", {"norm", "inv"}, "norm"},
-                    Contradiction{"squash_without_stable", "pla", {"squash", "tanh"}, "squash"},
+    testing::Values(Contradiction{"squash_without_stable", "pla", {"squash", "tanh"}, "squash"},
                     Contradiction{"range_without_stable", "gdn", {"range", "amplify"}, "range"},
-                    Contradiction{"alpha_beta_with_diag", "pkda", {"norm", "alpha_beta"}, "decay"},
-                    Contradiction{"alpha_beta_with_longhorn", "p_longhorn", {"norm", "alpha_beta"}, "gain"},
-                    Contradiction{"mesa_online", "mesa", {"solve", "online"}, "solve"},
+                    Contradiction{"alpha_beta_with_diag", "pkda", {"gain", "alpha_beta"}, "decay"},
                     Contradiction{"mesa_with_diag", "mesa", {"decay", "diag"}, "decay"},
                     Contradiction{"mesa_with_efla", "mesa", {"gain", "efla"}, "gain"},
                     Contradiction{"rls_offline", "rls", {"solve", "offline"}, "solve"},
-                    Contradiction{"rls_with_decay", "rls", {"decay", "scalar"}, "decay"},
-                    Contradiction{"rls_with_gain", "rls", {"gain", "beta"}, "gain"},
-                    Contradiction{"dplr_with_precond", "dplr", {"precond", "atk_stable"}, "precond"},
+                    Contradiction{"rls_with_decay", "rls", {"decay", "diag"}, "decay"},
+                    Contradiction{"rls_with_gain", "rls", {"gain", "longhorn"}, "gain"},
+                    Contradiction{"dplr_with_key", "dplr", {"key", "stable"}, "key"},
                     Contradiction{"dplr_with_gain", "dplr", {"gain", "nlms"}, "gain"},
                     Contradiction{"tying_without_dplr", "gdn", {"tying", "rwkv7"}, "tying"},
-                    Contradiction{"comba_offline", "comba", {"solve", "offline"}, "solve"},
-                    Contradiction{"comba_with_diag", "comba", {"decay", "diag"}, "decay"},
-                    Contradiction{"comba_with_precond", "comba", {"precond", "atk_stable"}, "precond"},
+                    Contradiction{"own_gain_offline", "comba", {"solve", "offline"}, "solve"},
+                    Contradiction{"own_gain_with_longhorn", "comba", {"gain", "longhorn"}, "gain"},
                     Contradiction{"free_erase_offline", "gla", {"erase", "free"}, "erase"},
                     Contradiction{"free_erase_with_dplr", "dplr", {"erase", "free"}, "erase"},
                     Contradiction{"free_erase_with_free_write", "gdn_free", {"erase", "free"}, "erase"},
                     Contradiction{"free_erase_with_rls", "rls", {"erase", "free"}, "erase"},
                     Contradiction{"free_erase_with_nlms", "nlms", {"erase", "free"}, "gain"},
-                    Contradiction{"free_erase_with_norm", "pgdn_norm_inv", {"erase", "free"}, "norm"},
-                    Contradiction{"free_write_with_dplr", "dplr", {"precond", "free"}, "precond"},
+                    Contradiction{"free_write_with_dplr", "dplr", {"key", "free"}, "key"},
+                    Contradiction{"block_of_nothing", "pgdn_block", {"block", "0"}, "block"},
+                    Contradiction{"block_beside_mesa", "pgdn_block", {"query", "mesa"}, "query"},
                     Contradiction{"tied_without_moment", "gdn", {"tie_gates", "true"}, "tie_gates"},
                     Contradiction{"x_below_1", "pgdn", {"x", "0.9"}, "x"},
                     Contradiction{"x_above_2", "pgdn", {"x", "2.1"}, "x"},

@@ -43,7 +43,7 @@ TEST(SquashCurve, IsThePowerToTheLastDigits) {
   for (const Squash squash : {Squash::kFast, Squash::kTanh}) {
     for (const Range range : {Range::kSym, Range::kAmplify, Range::kDampen}) {
       for (double x = 1; x <= 2; x += 1.0 / 64) {
-        const Spec spec{.precond = Precond::kAtkStable, .squash = squash, .range = range, .x = x};
+        const Spec spec{.key = Precond::kStable, .squash = squash, .range = range, .x = x};
         const simd::SquashCurve curve = squash_curve(spec);
         double worst = 0;
         for (double s = -1; s <= 1; s += 1.0 / 256) {

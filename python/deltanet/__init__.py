@@ -16,9 +16,9 @@
 Rows
 ----
 A row of the table of recurrences is a choice of decay, gain, preconditioner and solve. ``row`` is its name (see
-:func:`rows`), or a dict of options ("solve", "decay", "gain", "erase", "precond", "squash", "range", "norm", "tying",
-"tie_gates", "x", "eps", "l2norm", "l2norm_eps", "scale"; what is left out has its default, and a scale of None means
-K**-0.5). A dict with the key "row" starts from that row instead: ``{"row": "pgdn", "x": 2.0}``.
+:func:`rows`), or a dict of options ("solve", "decay", "gain", "erase", "key", "query", "squash", "range", "tying",
+"tie_gates", "block", "x", "eps", "l2norm", "l2norm_eps", "scale"; what is left out has its default, and a scale of None
+means K**-0.5). A dict with the key "row" starts from that row instead: ``{"row": "pgdn", "x": 2.0}``.
 
 Arrays
 ------
@@ -208,9 +208,7 @@ def _make_spec(row):
     if not isinstance(row, Mapping):
         raise TypeError(f"row: given {type(row).__name__}; expected the name of a row or a dict of options")
     spec = _core.Spec.of_row(_string("row", row["row"])) if "row" in row else _core.Spec()
-    for key, value in row.items():
-        if key != "row":
-            spec.set(_string("row: option name", key), _option_text(key, value))
+    spec.set_all([(_string("row: option name", k), _option_text(k, v)) for k, v in row.items() if k != "row"])
     spec.validate()
     return spec
 

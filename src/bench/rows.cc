@@ -1,5 +1,6 @@
 #include "bench/rows.h"
 
+#include "recurrence/preconditioners.h"
 #include "simd/kernels.h"
 
 namespace deltanet::bench {
@@ -14,7 +15,7 @@ BenchRow bench_row(const std::string& label, bool l2norm) {
 }
 
 std::optional<double> forward_flops(const Spec& spec, const Shape& shape) {
-  if (spec.precond == Precond::kMesa) return std::nullopt;
+  if (does(spec, Operation::kMesa) || does(spec, Operation::kBlock)) return std::nullopt;
   const auto K = static_cast<double>(shape.K), V = static_cast<double>(shape.V);
   const auto H = static_cast<double>(shape.H), U = static_cast<double>(shape.U);
   constexpr double C = simd::kChunk;
@@ -29,7 +30,7 @@ std::optional<double> forward_flops(const Spec& spec, const Shape& shape) {
   const double pairs = (C + 1) / 2 + (erases ? (C - 1) / 2 : 0);
   const bool per_value_head = spec.decay == Decay::kDiag || write_keys == 2;
   flops += write_keys * pairs * 2 * ((per_value_head ? U : H) * K + U * V);
-  if (spec.precond == Precond::kRls) flops += H * 4 * K * K;  // P k, and the update of P
+  if (carries(spec, Carried::kInverseGram)) flops += H * 4 * K * K;  // P k, and the update of P
   return flops * static_cast<double>(shape.B * shape.T);
 }
 

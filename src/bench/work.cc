@@ -8,6 +8,7 @@
 #include <set>
 
 #include "recurrence/arrays.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet::bench {
 namespace {
@@ -23,8 +24,8 @@ std::size_t count_of(const std::vector<int64_t>& dims) {
 
 // Sequences start from nothing, as in training. RLS has no other start than a P0.
 bool is_used(const Spec& spec, std::string_view name) {
-  if (name == "P0") return spec.precond == Precond::kRls;
-  if (name == "ridge") return spec.precond != Precond::kRls;
+  if (name == "P0") return true;
+  if (name == "ridge") return !ridge_makes_P0(spec);
   return name != "S0" && name != "A0" && name != "G0";
 }
 

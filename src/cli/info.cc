@@ -17,6 +17,7 @@
 #include "model/layout.h"
 #include "model/state.h"
 #include "model/weights.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet::cli {
 namespace {
@@ -64,7 +65,7 @@ void print_config(const Config& config, const Layout& layout) {
                                           config.num_v_heads, config.head_v_dim)});
     table.push_back({"convolution", config.conv_size > 0 ? fmt::format("width {}", config.conv_size) : "none"});
     table.push_back({"output gate", gate_text(config.output_gate)});
-    if (config.spec.precond == Precond::kAtkStable) {
+    if (squashes(config.spec)) {
       table.push_back({"preconditioner", fmt::format("x {}, eps {}", config.spec.x, config.spec.eps)});
     }
   } else {

@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "deltanet/recurrence.h"
 #include "deltanet/rows.h"
+#include "recurrence/preconditioners.h"
 #include "theory/row_formulas.h"
 
 namespace deltanet::cli {
@@ -45,8 +46,8 @@ std::vector<std::string> outputs_of(const Spec& spec) {
 nlohmann::json spec_json(const Spec& spec) {
   nlohmann::json json;
   for (const auto& [key, value] : options(spec)) {
-    const bool is_text = key == "solve" || key == "decay" || key == "gain" || key == "erase" || key == "precond" ||
-                         key == "squash" || key == "range" || key == "norm" || key == "tying";
+    const bool is_text = key == "solve" || key == "decay" || key == "gain" || key == "erase" || key == "key" ||
+                         key == "query" || key == "squash" || key == "range" || key == "tying";
     if (is_text)
       json[key] = value;
     else
@@ -64,10 +65,19 @@ nlohmann::json row_json(const Row& row) {
           {"outputs", outputs_of(row.spec)}};
 }
 
+std::string preconditioner_lines() {
+  std::string text;
+  for (const Preconditioner& one : preconditioners()) {
+    const char* sides = one.on_key && one.on_query ? "" : one.on_key ? " (key)" : " (query)";
+    text += fmt::format("           {:<9} {}{}\n", one.name, one.meaning, sides);
+  }
+  return text;
+}
+
 void print_all() {
   fmt::print("A recurrence is Decay x Gain x Preconditioner x Solve. S is [K,V] per head, o = q^T S.\n\n");
   std::vector<std::vector<std::string>> table = {
-      {bold("row"), bold("decay"), bold("gain"), bold("precond"), bold("solve"), bold("paper"), bold("")}};
+      {bold("row"), bold("decay"), bold("gain"), bold("key"), bold("query"), bold("solve"), bold("paper"), bold("")}};
   const auto cell = [](const Spec& spec, std::string_view key) {
     const std::string value = theory::row_option(spec, key);
     return value == "none" ? std::string("-") : value;
@@ -75,22 +85,23 @@ void print_all() {
   for (const Row& row : rows()) {
     const bool dplr = row.spec.solve == Solve::kDplr;
     table.push_back({std::string(row.name), cell(row.spec, "decay"), dplr ? "-" : cell(row.spec, "gain"),
-                     cell(row.spec, "precond"), cell(row.spec, "solve"), std::string(row.paper),
+                     cell(row.spec, "key"), cell(row.spec, "query"), cell(row.spec, "solve"), std::string(row.paper),
                      std::string(row.summary)});
   }
   print_table(table);
   fmt::print(
       "\n"
       "decay    alpha = exp(g): const per head, scalar per token and head, diag per token and key dimension\n"
-      "gain     one 1, beta, longhorn beta/(1 + beta k.Pk), nlms 1/(k.k), efla (1 - exp(-beta k.k))/(k.k),\n"
-      "         comba beta to write and beta_erase to erase\n"
-      "precond  on the write key: atk_stable (Eq. 9), atk_unstable (Sherman-Morrison), atk_raw, rls (exact);\n"
-      "         free (given as k_write); on the query: atq (diagonal), mesa (exact)\n"
-      "erase    key, or free: the key that is erased along, given as k_erase\n"
+      "gain     with m = k.w, the product of key and write key: one 1, beta, longhorn beta/(1 + beta m), nlms 1/m,\n"
+      "         efla (1 - exp(-beta m))/m, inv beta/m, one_plus beta/(1 + m), alpha_beta beta/(alpha + beta m)\n"
+      "erase    along key; along a key that is given as k_erase: free; by beta_erase before the decay: own_gain\n"
+      "key      what makes the write key w of k, query what makes the read query of q:\n"
+      "{}"
       "solve    online S_t = S' + e w (v - k^T S')^T with S' = alpha S; offline S_t = S' + e w v^T;\n"
       "         dplr S_t = S' - b (a^T S) + k v^T\n"
       "\n"
-      "`deltanet rows NAME` prints the formulas of one row, as the paper has them, and its options.\n");
+      "`deltanet rows NAME` prints the formulas of one row, as the paper has them, and its options.\n",
+      preconditioner_lines());
 }
 
 std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }

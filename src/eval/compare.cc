@@ -64,7 +64,8 @@ std::vector<std::pair<std::size_t, std::size_t>> pairs_of(std::span<const Spec> 
   for (std::size_t i = 0; i + 1 < specs.size(); ++i) {
     const Spec &a = specs[i], &b = specs[i + 1];
     const bool same = a.solve == b.solve && a.decay == b.decay && a.gain == b.gain && a.erase == b.erase;
-    if (!same || (a.precond == Precond::kNone) == (b.precond == Precond::kNone)) continue;
+    const auto plain = [](const Spec& spec) { return spec.key == Precond::kNone && spec.query == Precond::kNone; };
+    if (!same || plain(a) == plain(b)) continue;
     if (pairs.empty() || pairs.back().second != i) pairs.emplace_back(i, i + 1);
   }
   return pairs;

@@ -80,12 +80,12 @@ void advance(const RegressionOptions& o, const RegressionSolver& solver, const R
   inputs.v = piece(draws.values, V);
   Outputs outputs;
   inputs.S0 = outputs.S_final = {states.S.data(), {B, 1, K, V}};
-  if (solver.spec.precond == Precond::kRls) {
+  if (solver.spec.key == Precond::kRls) {
     inputs.P0 = outputs.P_final = {states.P.data(), {B, 1, K, K}};
   } else {
     inputs.beta = {ones.data(), {B, T, 1}};
   }
-  if (solver.spec.precond == Precond::kAtkStable) {
+  if (solver.spec.key == Precond::kStable) {
     inputs.log_atk_scale = {center.data(), {1}};
     inputs.A0 = outputs.A_final = {states.A.data(), {B, 1, K}};
   }
@@ -187,7 +187,7 @@ void write_regression(const RegressionOptions& o, const std::vector<RegressionCu
   for (const RegressionCurve& curve : curves) {
     const nlohmann::json line = {
         {"experiment", "regression"},  {"axes", curve.rotated ? "rotated" : "aligned"},
-        {"solver", curve.solver.name}, {"precond", curve.solver.spec.precond != Precond::kNone},
+        {"solver", curve.solver.name}, {"precond", curve.solver.spec.key != Precond::kNone},
         {"x", curve.solver.spec.x},    {"center", curve.solver.center},
         {"ridge", curve.solver.ridge}, {"key_dim", o.key_dim},
         {"value_dim", o.value_dim},    {"draws", o.draws},

@@ -149,9 +149,9 @@ class Layout::Builder {
     }
     if (uses_input(spec, "d")) r.d = vector(prefix + "d", {H}, Init::kOne);
     if (uses_input(spec, "ridge")) {
-      const bool per_head = spec.precond == Precond::kRls;
-      r.lambda =
-          vector(prefix + "lambda", per_head ? std::vector<int64_t>{H} : std::vector<int64_t>{H, K}, Init::kLambda);
+      const Shape sizes{.B = 1, .T = 1, .H = H, .U = U, .K = K, .V = V, .N = 1};
+      r.lambda_shape = input_shape(spec, "ridge", sizes);  // [H,K], or [H] where it only makes P0
+      r.lambda = vector(prefix + "lambda", r.lambda_shape, Init::kLambda);
     }
     r.o_norm = vector(prefix + "o_norm.weight", {V}, Init::kOne);
     return r;

@@ -60,6 +60,7 @@ struct RecurrenceLayout {
   int64_t conv = kAbsent;  // [2HK + UV, W]: q, k, v one after the other
   int64_t a_log = kAbsent, dt_bias = kAbsent, a_log_atk = kAbsent, dt_bias_atk = kAbsent, log_atk_scale = kAbsent;
   int64_t d = kAbsent, lambda = kAbsent, o_norm = kAbsent;
+  std::vector<int64_t> lambda_shape;
   int64_t key_heads = 0;  // of the recurrence: value heads where upstream repeats q and k (PKDA)
 };
 

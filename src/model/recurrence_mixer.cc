@@ -121,7 +121,7 @@ InputsOf<BasicTensor<Float>> RecurrenceMixer::bind(const RecurrenceActivations& 
   if (a.beta_atk) in.beta_atk = Tensor(a.beta_atk, {1, tokens, layout_.key_heads});
   if (layout_.log_atk_scale != kAbsent) in.log_atk_scale = View(log_atk_scale, {layout_.key_heads});
   if (layout_.d != kAbsent) in.d = View(d, {H_});
-  if (a.ridge) in.ridge = spec.precond == Precond::kRls ? Tensor(a.ridge, {H_}) : Tensor(a.ridge, {H_, K_});
+  if (a.ridge) in.ridge = Tensor(a.ridge, layout_.lambda_shape);
   const auto keys = [&](float* data) { return Tensor(data, {1, tokens, H_, K_}); };
   if (layout_.free_write) in.k_write = keys(a.low_rank);
   if (layout_.free_erase) in.k_erase = keys(a.low_rank);
@@ -176,7 +176,7 @@ void RecurrenceMixer::gates(const Pass& pass, const Weights& w, const Recurrence
   }
   if (a.ridge) {
     const float* lambda = w.vector(l.lambda);
-    const int64_t count = config_.spec.precond == Precond::kRls ? H_ : H_ * K_;
+    const int64_t count = layout_.lambda_shape.size() == 1 ? H_ : H_ * K_;
     for (int64_t i = 0; i < count; ++i) a.ridge[i] = kSmallestRidge + static_cast<float>(softplus(lambda[i]));
   }
 }
@@ -247,7 +247,7 @@ void RecurrenceMixer::bind_state(LayerState& state, int64_t N, bool fresh, Input
   in.A0 = out.A_final;
   in.P0 = out.P_final;
   in.G0 = out.G_final;
-  if (in.P0) in.ridge = {};  // it only makes the first P
+  if (in.P0 && in.ridge.rank == 1) in.ridge = {};  // it only makes the first P
 }
 
 void RecurrenceMixer::output(const Pass& pass, const Weights& w, const RecurrenceActivations& a,

@@ -88,7 +88,7 @@ void RecurrenceMixer::gates_backward(const Pass& pass, const Weights& w, const R
   add(d.d, l.d, H_);
   if (d.ridge) {
     const float* lambda = w.vector(l.lambda);
-    const int64_t count = config_.spec.precond == Precond::kRls ? H_ : H_ * K_;
+    const int64_t count = layout_.lambda_shape.size() == 1 ? H_ : H_ * K_;
     for (int64_t i = 0; i < count; ++i) to.vectors[l.lambda + i] += d.ridge[i] / (1.0f + std::exp(-lambda[i]));
   }
 }

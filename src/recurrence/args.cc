@@ -5,6 +5,8 @@
 #include <string>
 
 #include "deltanet/error.h"
+#include "recurrence/gains.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet {
 namespace {
@@ -43,15 +45,9 @@ constexpr Arg<Group> kOutputArgs[] = {
     {"G_final", &Group::G_final},
 };
 
-bool has_moment(const Spec& s) {
-  return s.precond == Precond::kAtkStable || s.precond == Precond::kAtkUnstable || s.precond == Precond::kAtkRaw ||
-         s.precond == Precond::kAtq;
-}
-
 bool uses_beta(const Spec& s) {
   if (s.solve == Solve::kDplr) return false;
-  return (s.gain != Gain::kOne && s.gain != Gain::kNlms) || s.precond == Precond::kMesa || s.tie_gates ||
-         s.norm == Norm::kAlphaBeta;
+  return reads_beta(s.gain) || s.tie_gates || does(s, Operation::kMesa);
 }
 
 // The axes of an argument as one letter each (see recurrence.h); empty when the row does not use it.
@@ -73,24 +69,19 @@ std::string_view input_axes(const Spec& s, std::string_view name) {
     }
   }
   if (name == "beta") return uses_beta(s) ? "BTU" : "";
-  if (name == "beta_erase") return s.gain == Gain::kComba ? "BTU" : "";
-  if (name == "d") return s.gain == Gain::kComba ? "H" : "";
-  if (name == "g_atk" || name == "beta_atk") return has_moment(s) && !s.tie_gates ? "BTH" : "";
-  if (name == "log_atk_scale") return s.precond == Precond::kAtkStable ? "H" : "";
-  if (name == "ridge") {
-    if (s.precond == Precond::kRls) return "H";
-    const bool used = s.precond == Precond::kMesa || (has_moment(s) && s.precond != Precond::kAtkStable);
-    return used ? "HK" : "";
+  if (name == "beta_erase") return s.erase == Erase::kOwnGain ? "BTU" : "";
+  if (name == "g_atk" || name == "beta_atk") return has_gates(s) && !s.tie_gates ? "BTH" : "";
+  if (name == "k_write" || name == "d" || name == "log_atk_scale" || name == "ridge") {
+    return preconditioner_axes(s, name);
   }
   if (name == "a") return dplr && !rwkv7 ? "BTHK" : "";
   if (name == "b") return dplr && s.tying == Tying::kGeneral ? "BTHK" : "";
   if (name == "kk" || name == "eta") return rwkv7 ? "BTHK" : "";
-  if (name == "k_write") return s.precond == Precond::kFree ? "BTHK" : "";
   if (name == "k_erase") return s.erase == Erase::kFree ? "BTHK" : "";
   if (name == "S0") return "NUKV";
-  if (name == "A0") return has_moment(s) ? "NHK" : "";
-  if (name == "P0") return s.precond == Precond::kRls ? "NHKK" : "";
-  if (name == "G0") return s.precond == Precond::kMesa ? "NHKK" : "";
+  if (name == "A0") return carries(s, Carried::kMoment) ? "NHK" : "";
+  if (name == "P0") return carries(s, Carried::kInverseGram) ? "NHKK" : "";
+  if (name == "G0") return carries(s, Carried::kGram) ? "NHKK" : "";
   throw Error("[input_shape] name: given \"" + std::string(name) + "\"; expected the name of an input");
 }
 
@@ -104,7 +95,7 @@ std::string_view output_axes(const Spec& s, std::string_view name) {
 }
 
 bool is_optional(const Spec& s, std::string_view name) {
-  if (name == "beta") return s.gain == Gain::kOne || s.gain == Gain::kNlms;  // the preconditioner's, 1 when absent
+  if (name == "beta") return !reads_beta(s.gain);  // the preconditioner's, 1 when absent
   return name == "g_atk" || name == "beta_atk" || name == "S0" || name == "A0" || name == "P0" || name == "G0";
 }
 
@@ -247,7 +238,7 @@ Shape check_inputs(std::string_view operation, const Spec& spec, const Inputs& i
          "has " + std::to_string(shape.U) + " heads; expected a multiple of the " + std::to_string(shape.H) +
              " heads of q");
   }
-  if ((spec.tie_gates || spec.precond == Precond::kMesa) && shape.U != shape.H) {
+  if (shares_gates(spec) && shape.U != shape.H) {
     fail(operation, "v",
          "has " + std::to_string(shape.U) + " heads; this row needs as many value heads as key heads, " +
              std::to_string(shape.H));
@@ -259,7 +250,7 @@ Shape check_inputs(std::string_view operation, const Spec& spec, const Inputs& i
     const std::string_view axes = input_axes(spec, arg.name);
     if (axes.empty() && tensor) fail(operation, arg.name, "is given, but this row does not use it; remove it");
     if (axes.empty()) continue;
-    const bool replaced = arg.name == "ridge" && spec.precond == Precond::kRls && in.P0;
+    const bool replaced = arg.name == "ridge" && ridge_makes_P0(spec) && in.P0;
     if (replaced && tensor) fail(operation, "ridge", "is given together with P0; expected only one of them");
     if (replaced || (!tensor && is_optional(spec, arg.name))) continue;
     check_rank(operation, arg.name, tensor, axes);
@@ -288,7 +279,7 @@ void check_gradients(std::string_view operation, const Spec& spec, const Shape& 
     const std::string name = "gradient of " + std::string(arg.name);
     const std::string_view axes = input_axes(spec, arg.name);
     if (axes.empty()) fail(operation, name, "is asked for, but this row does not use that input");
-    const bool replaced = arg.name == "ridge" && spec.precond == Precond::kRls && inputs.P0;
+    const bool replaced = arg.name == "ridge" && ridge_makes_P0(spec) && inputs.P0;
     if (replaced) fail(operation, name, "is asked for, but P0 is given in its place");
     check_shape(operation, name, tensor, axes, shape);
   }

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "recurrence/preconditioners.h"
+
 namespace deltanet {
 namespace {
 
@@ -170,8 +172,12 @@ Arrays random_inputs(const Spec& spec, const Shape& shape, uint64_t seed) {
   Arrays inputs;
   for (const auto& arg : input_args()) {
     const std::vector<int64_t> extents = input_shape(spec, arg.name, shape);
-    const bool replaced = arg.name == "ridge" && spec.precond == Precond::kRls;  // by P0
+    const bool replaced = arg.name == "ridge" && ridge_makes_P0(spec);
     if (!extents.empty() && !replaced) inputs[std::string(arg.name)] = draw.array(arg.name, extents);
+  }
+  // What P forgets between two tokens that excite a direction is lost to its rounding: gentle decays, as RLS has them.
+  if (carries(spec, Carried::kInverseGram) && inputs.count("g")) {
+    for (double& g : inputs["g"].data) g = static_cast<float>(g / 8);
   }
   // Free keys lie near k: along others, what is erased is not what is written, and the state grows without end.
   for (const char* name : {"k_write", "k_erase"}) {

@@ -34,7 +34,7 @@ struct KeyHead {
   SegmentPrepare scout;  // for states alone
   KeyState state;
   std::vector<KeyState> kept;
-  float *dA, *dmatrix;  // gradient of the state
+  KeyState dstate;  // its gradient
   SharedGrads shared;
   std::vector<ValueHead> values;
 
@@ -43,11 +43,8 @@ struct KeyHead {
         prepare(p, head, Purpose::kBackward, cores, arena),
         scout(p, head, Purpose::kStates, cores, arena),
         state(KeyState::make(p, arena)),
-        shared(p) {
-    const KeyState gradient = KeyState::make(p, arena);
-    dA = gradient.A;
-    dmatrix = gradient.matrix;
-  }
+        dstate(KeyState::make(p, arena)),
+        shared(p) {}
 };
 
 // The states and writes of one chunk of the current segment, per value head of the group.
@@ -221,9 +218,17 @@ void BackwardTask::load_state_gradients(KeyHead& head) {
       load_transposed(upstream_.S_final, n, value.index, p_.K, p_.V, value.dstate, core_.state_stride());
     }
   }
-  if (upstream_.A_final) load_state(upstream_.A_final, n, head.index, 1, p_.K, head.dA, 0);
-  const ConstTensor& matrix = p_.spec.precond == Precond::kRls ? upstream_.P_final : upstream_.G_final;
-  if (matrix) load_state(matrix, n, head.index, p_.K, p_.K, head.dmatrix, p_.Kp);
+  float* const* A = head.dstate.A;  // the final moment is that of the first side that has one
+  if (upstream_.A_final) load_state(upstream_.A_final, n, head.index, 1, p_.K, A[0] ? A[0] : A[1], 0);
+  for (const Side side : kSides) {
+    const bool inverse = p_.on(side).carries == Carried::kInverseGram;
+    const ConstTensor& matrix = inverse ? upstream_.P_final : upstream_.G_final;
+    float* target = head.dstate.matrix[at(side)];
+    if (!target || !matrix || (side == Side::kQuery && p_.both_blocks()))
+      continue;  // the final Gram is that of the key
+    load_state(matrix, n, head.index, p_.K, p_.K, target, p_.Kp);
+    if (p_.on(side).operation == Operation::kBlock) keep_blocks(p_, target);
+  }
 }
 
 void BackwardTask::store_state_gradients(KeyHead& head) {
@@ -231,18 +236,32 @@ void BackwardTask::store_state_gradients(KeyHead& head) {
   for (const ValueHead& value : head.values) {
     if (out_.S0) store_transposed(value.dstate, core_.state_stride(), n, value.index, p_.K, p_.V, out_.S0);
   }
-  if (out_.A0) store_state(head.dA, 0, n, head.index, 1, p_.K, out_.A0);
-  float* dmatrix = head.dmatrix;
-  if (!dmatrix) return;
-  const bool rls = p_.spec.precond == Precond::kRls;
-  if (rls && !p_.in.P0) {
-    // P0 = I/ridge.
-    const float ridge = p_.in.ridge.data[head.index * p_.in.ridge.stride[0]];
-    for (int64_t i = 0; i < p_.K; ++i) head.shared.ridge[0] -= dmatrix[i * p_.Kp + i] / (ridge * ridge);
+  float* const* A = head.dstate.A;
+  if (A[0] && A[1]) {  // both sides started from the same moment
+    for (int64_t i = 0; i < p_.K; ++i) A[0][i] += A[1][i];
   }
-  if (rls || !p_.free_gram_gradient) symmetrize(p_.K, dmatrix, p_.Kp);
-  const Tensor& target = rls ? out_.P0 : out_.G0;
-  if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
+  if (out_.A0) store_state(A[0] ? A[0] : A[1], 0, n, head.index, 1, p_.K, out_.A0);
+  for (const Side side : kSides) {
+    float* dmatrix = head.dstate.matrix[at(side)];
+    if (!dmatrix) continue;
+    const bool inverse = p_.on(side).carries == Carried::kInverseGram;
+    if (inverse && !p_.in.P0) {
+      // P0 = I/ridge.
+      const ConstTensor& ridge = p_.in.ridge;
+      for (int64_t i = 0; i < p_.K; ++i) {
+        const bool per_channel = ridge.rank == 2;
+        const float r = ridge.data[head.index * ridge.stride[0] + (per_channel ? i * ridge.stride[1] : 0)];
+        head.shared.ridge[per_channel ? i : 0] -= dmatrix[i * p_.Kp + i] / (r * r);
+      }
+    }
+    if (inverse || !p_.free_gram_gradient) symmetrize(p_.K, dmatrix, p_.Kp);
+    const Tensor& target = inverse ? out_.P0 : out_.G0;
+    if (side == Side::kKey && p_.both_blocks()) {  // both sides started from the same Gram
+      for (int64_t i = 0; i < p_.K * p_.Kp; ++i) head.dstate.matrix[at(Side::kQuery)][i] += dmatrix[i];
+      continue;
+    }
+    if (target) store_state(dmatrix, p_.Kp, n, head.index, p_.K, p_.K, target);
+  }
 }
 
 // What forward has handed over: the solved writes, and DPLR's given ones beside them. Otherwise the right-hand side of
@@ -371,8 +390,7 @@ void BackwardTask::finish_operands(KeyHead& head, int64_t lane, int64_t c) {
 void BackwardTask::finish_keys(KeyHead& head, int64_t c) {
   ChunkRecord& record = records_[c];
   ChunkGrads& grads = chunk_grads_[c % static_cast<int64_t>(chunk_grads_.size())];
-  grads.key.dA = head.dA;
-  grads.key.dmatrix = head.dmatrix;
+  grads.key.state = head.dstate;
   head.prepare.prepare().backward(record.key, grads.key, grads.gates[0], head.shared, out_);
   for (int64_t v = 0; v < p_.group; ++v) {
     head.prepare.prepare().store_gates(record.key.span, head.values[v].index, grads.gates[v], head.shared, out_);

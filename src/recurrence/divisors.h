@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "recurrence/autodiff.h"
+
 // Divisors that are made of squares of keys, at the ends of what float32 holds.
 
 namespace deltanet {
@@ -12,9 +14,9 @@ namespace deltanet {
 inline bool vanishes(double divisor) { return std::fabs(divisor) < std::numeric_limits<float>::min(); }
 
 // x / divisor; NaN where the divisor has overflowed, for 0 would write nothing in silence.
-template <class Float>
-Float quotient(Float x, Float divisor) {
-  return std::isinf(divisor) ? std::numeric_limits<Float>::quiet_NaN() : x / divisor;
+template <class Number>
+Number quotient(const Number& x, const Number& divisor) {
+  return std::isinf(number_of(divisor)) ? Number(std::numeric_limits<float>::quiet_NaN()) : x / divisor;
 }
 
 }  // namespace deltanet

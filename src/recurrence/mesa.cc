@@ -31,7 +31,7 @@ float unit_factor(const float* values, int64_t n) {
 
 }  // namespace
 
-MatrixPrecond::MatrixPrecond(const Problem& problem, int64_t key_head, const float* ridge, Arena& arena)
+MatrixPrecond::MatrixPrecond(const Problem& problem, int64_t key_head, const float* ridge, bool record, Arena& arena)
     : p_(problem), head_(key_head), ridge_(ridge) {
   const int64_t rows = kChunk * p_.Kp;
   residual_ = arena.take(rows);
@@ -40,6 +40,12 @@ MatrixPrecond::MatrixPrecond(const Problem& problem, int64_t key_head, const flo
   temp_ = arena.take(rows);
   k_columns_ = arena.take(rows);
   matrix_temp_ = arena.take(p_.Kp * p_.Kp);
+  const bool blocks = does(p_.spec, Operation::kBlock), forgetful = p_.key.operation == Operation::kRls && forgets();
+  if (record && (blocks || forgetful)) history_ = arena.take((kChunk + 1) * p_.Kp * p_.Kp);
+  if (!blocks) return;
+  const int64_t n = std::min<int64_t>(p_.spec.block, p_.K);
+  block_ = reinterpret_cast<double*>(arena.take(2 * n * n));
+  solution_ = reinterpret_cast<double*>(arena.take(2 * n));
 }
 
 void MatrixPrecond::load_gates(const Span& span) {
@@ -53,7 +59,6 @@ void MatrixPrecond::load_gates(const Span& span) {
   }
   total_ = chunk_decay(alpha_);
   p_.simd.exp_rows(kChunk, alpha_, alpha_);
-  decay_products(alpha_, gamma_, to_end_, between_);
 }
 
 // y = (G_t + ridge) x for every token t.
@@ -123,11 +128,11 @@ void MatrixPrecond::solve(const KeyChunk& c, const float* G, float* x) {
   p_.simd.scale_rows(kChunk, Kp, factor, x, Kp, x, Kp);
 }
 
-void MatrixPrecond::mesa_forward(KeyState& state, KeyChunk& c) {
+void MatrixPrecond::mesa_forward(float* G, KeyChunk& c) {
   const int64_t Kp = p_.Kp;
   load_gates(c.span);
-  if (c.q_plain) std::copy_n(c.q, kChunk * Kp, c.q_plain);
-  if (c.q) solve(c, state.matrix, c.q);
+  decay_products(alpha_, gamma_, to_end_, between_);
+  if (c.q) solve(c, G, c.q);
   // G <- gamma_end G + sum_j Gamma_end,j beta_j k_j k_j^T.
   float weight[kChunk], gamma_end[kChunk];
   for (int64_t i = 0; i < kChunk; ++i) weight[i] = to_end_[i] * beta_[i];
@@ -135,7 +140,7 @@ void MatrixPrecond::mesa_forward(KeyState& state, KeyChunk& c) {
   std::fill_n(gamma_end, kChunk, total_);
   for (int64_t row = 0; row < Kp; row += kChunk) {
     p_.simd.gemm_cols(simd::Into::kRowScale,
-                      {kChunk, Kp, kChunk, temp_ + row, Kp, c.k, Kp, state.matrix + row * Kp, Kp, gamma_end});
+                      {kChunk, Kp, kChunk, temp_ + row, Kp, c.k, Kp, G + row * Kp, Kp, gamma_end});
   }
 }
 
@@ -145,10 +150,12 @@ void MatrixPrecond::mesa_forward(KeyState& state, KeyChunk& c) {
 //   dbeta_j  += Gamma_end,j k_j.E k_j            - sum_{t>=j} Gamma_tj (y_t.k_j)(q*_t.k_j)
 //   E        <- gamma_end E - sum_t gamma_t y_t q*_t^T
 // and each product of decays its value times gradient.
-void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dgates, SharedGrads& shared) {
+void MatrixPrecond::mesa_backward(const float* G, const KeyChunk& c, KeyGrads& g, GateGrads& dgates,
+                                  SharedGrads& shared) {
   const int64_t Kp = p_.Kp;
-  const float* G = c.start.matrix;
+  float* dG = g.state.matrix[at(Side::kQuery)];
   load_gates(c.span);
+  decay_products(alpha_, gamma_, to_end_, between_);
   solve(c, G, g.q);
   const float *y = g.q, *solution = c.q;
   for (int64_t t = 0; t < kChunk; ++t) {
@@ -159,7 +166,7 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
   float value[kChunk], weight[kChunk];
   // Through the Gram at the end, which is symmetric: of its gradient only the symmetric part counts.
   float* E = matrix_temp_;
-  std::copy_n(g.dmatrix, Kp * Kp, E);
+  std::copy_n(dG, Kp * Kp, E);
   symmetrize(p_.K, E, Kp);
   p_.simd.gemm_rows(simd::Into::kSet, {kChunk, Kp, Kp, c.k, Kp, E, Kp, image_, Kp});
   p_.simd.dot_rows(kChunk, Kp, c.k, Kp, image_, Kp, value);
@@ -207,7 +214,7 @@ void MatrixPrecond::mesa_backward(const KeyChunk& c, KeyGrads& g, GateGrads& dga
   p_.simd.scale_rows(kChunk, Kp, weight, y, Kp, temp_, Kp);
   for (int64_t row = 0; row < Kp; row += kChunk) {
     p_.simd.gemm_cols(simd::Into::kRowScale,
-                      {kChunk, Kp, kChunk, temp_ + row, Kp, solution, Kp, g.dmatrix + row * Kp, Kp, gamma_end});
+                      {kChunk, Kp, kChunk, temp_ + row, Kp, solution, Kp, dG + row * Kp, Kp, gamma_end});
   }
 }
 

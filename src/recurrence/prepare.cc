@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "recurrence/decay.h"
-#include "recurrence/divisors.h"
+#include "recurrence/gains.h"
 #include "recurrence/matrix_precond.h"
 
 namespace deltanet {
@@ -20,38 +20,56 @@ void load_ridge(const Problem& p, int64_t head, float* ridge) {
 
 KeyState KeyState::make(const Problem& p, Arena& arena) {
   KeyState state;
-  if (p.has_moment()) state.A = arena.take_zeros(p.Kp);
-  if (p.has_matrix()) state.matrix = arena.take_zeros(p.Kp * p.Kp);
+  for (const Side side : kSides) {
+    if (p.has_moment(side)) state.A[at(side)] = arena.take_zeros(p.Kp);
+    if (p.has_matrix(side)) state.matrix[at(side)] = arena.take_zeros(p.Kp * p.Kp);
+  }
   return state;
 }
 
 void KeyState::load_initial(const Problem& p, const Sequence& sequence, int64_t head) {
-  if (A) {
-    std::fill_n(A, p.Kp, 0.0f);
-    if (p.in.A0) load_state(p.in.A0, sequence.index, head, 1, p.K, A, 0);
+  for (float* moment : A) {
+    if (!moment) continue;
+    std::fill_n(moment, p.Kp, 0.0f);
+    if (p.in.A0) load_state(p.in.A0, sequence.index, head, 1, p.K, moment, 0);
   }
-  if (!matrix) return;
-  std::fill_n(matrix, p.Kp * p.Kp, 0.0f);
-  const bool rls = p.spec.precond == Precond::kRls;
-  const ConstTensor& initial = rls ? p.in.P0 : p.in.G0;
-  if (initial) {
-    load_state(initial, sequence.index, head, p.K, p.K, matrix, p.Kp);
-    symmetrize(p.K, matrix, p.Kp);
-  } else if (rls) {
-    const float inverse = 1.0f / p.in.ridge.data[head * p.in.ridge.stride[0]];
-    for (int64_t i = 0; i < p.K; ++i) matrix[i * p.Kp + i] = inverse;
+  for (const Side side : kSides) {
+    float* m = matrix[at(side)];
+    if (!m) continue;
+    std::fill_n(m, p.Kp * p.Kp, 0.0f);
+    const bool inverse = p.on(side).carries == Carried::kInverseGram;
+    const ConstTensor& initial = inverse ? p.in.P0 : p.in.G0;
+    if (initial) {
+      load_state(initial, sequence.index, head, p.K, p.K, m, p.Kp);
+      symmetrize(p.K, m, p.Kp);
+      if (p.on(side).operation == Operation::kBlock) keep_blocks(p, m);
+    } else if (inverse) {
+      const ConstTensor& ridge = p.in.ridge;  // [H], or [H,K]
+      for (int64_t i = 0; i < p.K; ++i) {
+        m[i * p.Kp + i] = 1.0f / ridge.data[head * ridge.stride[0] + (ridge.rank == 2 ? i * ridge.stride[1] : 0)];
+      }
+    }
   }
 }
 
 void KeyState::store_final(const Problem& p, const Sequence& sequence, int64_t head, const Outputs& out) const {
-  if (A && out.A_final) store_state(A, 0, sequence.index, head, 1, p.K, out.A_final);
-  const Tensor& target = p.spec.precond == Precond::kRls ? out.P_final : out.G_final;
-  if (matrix && target) store_state(matrix, p.Kp, sequence.index, head, p.K, p.K, target);
+  const float* moment = A[0] ? A[0] : A[1];
+  if (moment && out.A_final) store_state(moment, 0, sequence.index, head, 1, p.K, out.A_final);
+  for (const Side side : kSides) {
+    const Tensor& target = p.on(side).carries == Carried::kInverseGram ? out.P_final : out.G_final;
+    if (side == Side::kQuery && p.both_blocks()) continue;  // the same Gram
+    if (matrix[at(side)] && target) {
+      store_state(matrix[at(side)], p.Kp, sequence.index, head, p.K, p.K, target);
+    }
+  }
 }
 
 void KeyState::copy_from(const Problem& p, const KeyState& other) {
-  if (A) std::copy_n(other.A, p.Kp, A);
-  if (matrix) std::copy_n(other.matrix, p.Kp * p.Kp, matrix);
+  for (const Side side : kSides) {
+    const int i = at(side);
+    if (A[i]) std::copy_n(other.A[i], p.Kp, A[i]);
+    if (matrix[i]) std::copy_n(other.matrix[i], p.Kp * p.Kp, matrix[i]);
+  }
 }
 
 void load_values(const Problem& p, const Span& span, int64_t value_head, int64_t first, int64_t columns,
@@ -68,16 +86,17 @@ Prepare::Prepare(const Problem& problem, int64_t key_head, Purpose purpose, Aren
       record_(purpose == Purpose::kBackward),
       queries_(purpose != Purpose::kStates),
       temp_(arena.take(kChunk * problem.Kp)) {
-  if (p_.spec.precond == Precond::kAtq || p_.spec.precond == Precond::kAtkUnstable ||
-      p_.spec.precond == Precond::kAtkRaw || p_.spec.precond == Precond::kMesa) {
+  if (preconditioner_axes(p_.spec, "ridge") == "HK") {
     ridge_ = arena.take(p_.Kp);
     load_ridge(p_, head_, ridge_);
   }
   if (record_) dridge_ = arena.take(p_.Kp);
-  if (p_.has_matrix()) {
+  for (const Side side : kSides) {
+    if (!p_.has_matrix(side)) continue;
     // In the arena, like everything else that a step needs.
     static_assert(std::is_trivially_destructible_v<MatrixPrecond> && sizeof(MatrixPrecond) % sizeof(float) == 0);
-    matrix_ = new (arena.take(sizeof(MatrixPrecond) / sizeof(float))) MatrixPrecond(p_, head_, ridge_, arena);
+    matrix_[at(side)] =
+        new (arena.take(sizeof(MatrixPrecond) / sizeof(float))) MatrixPrecond(p_, head_, ridge_, record_, arena);
   }
 }
 
@@ -101,13 +120,10 @@ KeyChunk Prepare::make_chunk(Arena& arena) const {
   }
   if (!record_) return c;
   c.q_normal = arena.take(rows);
-  if (p_.spec.precond == Precond::kAtq || p_.spec.precond == Precond::kMesa) c.q_plain = arena.take(rows);
-  if (p_.has_moment()) {
-    c.A_previous = arena.take(rows);
-    c.B = arena.take(rows);
-    c.slope = arena.take(rows);
+  if (p_.has_moment(Side::kQuery)) c.q_plain = arena.take(rows);
+  for (const Side side : kSides) {
+    if (p_.has_moment(side)) c.scan[at(side)] = {arena.take(rows), arena.take(rows), arena.take(rows)};
   }
-  c.Pk = p_.key_side() && key_norm() ? arena.take(rows) : c.w;
   c.start = KeyState::make(p_, arena);
   return c;
 }
@@ -141,13 +157,7 @@ KeyGrads Prepare::make_grads(Arena& arena) const {
     g.w = p_.own_write_key() ? arena.take(rows) : g.k;
   }
   g.e = p_.own_erase_key ? arena.take(rows) : g.k;
-  if (p_.has_moment()) g.dA = arena.take_zeros(p_.Kp);
-  if (p_.has_matrix()) g.dmatrix = arena.take_zeros(p_.Kp * p_.Kp);
   return g;
-}
-
-bool Prepare::key_norm() const {
-  return p_.spec.precond == Precond::kAtkUnstable || p_.spec.norm == Norm::kInv || p_.spec.norm == Norm::kOnePlus;
 }
 
 // Rows of q or k, normalized where the row asks for it, times `factor`.
@@ -172,14 +182,14 @@ void Prepare::forward(const Span& span, KeyState& state, KeyChunk& c) {
   c.span = span;
   if (record_) c.start.copy_from(p_, state);
   load_normal(p_.in.k, span, 1.0f, c.k, c.k_inverse_norm);
-  const bool comba = p_.spec.gain == Gain::kComba;
-  if (queries_ && !record_ && !comba) {
+  const bool minus_key = p_.query.operation == Operation::kMinusKey;
+  if (queries_ && !record_ && !minus_key) {
     load_normal(p_.in.q, span, p_.scale, c.q, c.q_inverse_norm);
   } else if (queries_) {
     load_normal(p_.in.q, span, 1.0f, c.q, c.q_inverse_norm);
     if (record_) std::copy_n(c.q, kChunk * Kp, c.q_normal);
     float factor[kChunk];
-    if (comba) {
+    if (minus_key) {
       std::fill_n(factor, kChunk, -p_.in.d.data[head_ * p_.in.d.stride[0]]);
       p_.simd.add_scaled_rows(span.fill, Kp, factor, c.k, Kp, c.q, Kp);
     }
@@ -187,57 +197,64 @@ void Prepare::forward(const Span& span, KeyState& state, KeyChunk& c) {
     p_.simd.scale_rows(span.fill, Kp, factor, c.q, Kp, c.q, Kp);
   }
 
-  const Gain gain = p_.spec.gain;
-  if (gain == Gain::kLonghorn || gain == Gain::kNlms || gain == Gain::kEfla) {
-    p_.simd.dot_rows(span.fill, Kp, c.k, Kp, c.k, Kp, c.kk);
-  }
+  if (has_gates(p_.spec)) preconditioner_gates(c);
   if (p_.spec.solve == Solve::kDplr) {
     low_rank_factors(c);
   } else {
     if (p_.in.k_erase) load_tokens(p_.in.k_erase, c.span, head_, p_.K, c.e, Kp);
     write_key(state, c);
   }
+  read_query(state, c);
 }
 
-// The write key k~ (ATK) or the read query q~ (ATQ, MesaNet).
+// The write key from k.
 void Prepare::write_key(KeyState& state, KeyChunk& c) {
   const int64_t Kp = p_.Kp, fill = c.span.fill;
-  if (p_.has_moment()) {
-    preconditioner_gates(c);
-    const bool on_query = p_.spec.precond == Precond::kAtq;
-    if (on_query && record_) std::copy_n(c.q, kChunk * Kp, c.q_plain);
-    if (!on_query) {
-      scan(state, c, c.k, c.Pk ? c.Pk : c.w);
-    } else {
-      scan(state, c, c.q ? c.q : c.k, c.q ? c.q : temp_);
-    }
+  switch (p_.key.operation) {
+    case Operation::kCopy:
+      std::copy_n(c.k, fill * Kp, c.w);
+      break;
+    case Operation::kGiven:
+      load_tokens(p_.in.k_write, c.span, head_, p_.K, c.w, Kp);
+      break;
+    case Operation::kDiagonal:
+      scan(Side::kKey, state, c, c.k, c.w);
+      break;
+    case Operation::kBlock:
+      matrix_[at(Side::kKey)]->block_forward(state.matrix[at(Side::kKey)], c, /*previous=*/true, c.k, c.w);
+      break;
+    case Operation::kRls:
+      matrix_[at(Side::kKey)]->rls_forward(state.matrix[at(Side::kKey)], c);
+      break;
+    default:  // k itself
+      break;
   }
-  if (p_.spec.precond == Precond::kIdentity) std::copy_n(c.k, fill * Kp, c.w);
-  if (p_.spec.precond == Precond::kFree) load_tokens(p_.in.k_write, c.span, head_, p_.K, c.w, Kp);
-  if (p_.spec.precond == Precond::kRls) matrix_->rls_forward(state, c);
-  if (p_.spec.precond == Precond::kMesa) matrix_->mesa_forward(state, c);
+  if (reads_m(p_.spec.gain)) p_.simd.dot_rows(fill, Kp, c.k, Kp, c.w, Kp, c.m);
+}
 
-  const float* Pk = c.Pk ? c.Pk : c.w;
-  if (key_norm() || p_.spec.norm == Norm::kAlphaBeta || p_.spec.gain == Gain::kLonghorn) {
-    p_.simd.dot_rows(fill, Kp, c.k, Kp, Pk, Kp, c.m);
+// The read query from q, in place. Without queries only what is carried advances.
+void Prepare::read_query(KeyState& state, KeyChunk& c) {
+  const int64_t rows = kChunk * p_.Kp;
+  if (p_.query.operation == Operation::kMesa) {
+    matrix_[at(Side::kQuery)]->mesa_forward(state.matrix[at(Side::kQuery)], c);
   }
-  if (key_norm()) {
-    for (int64_t i = 0; i < fill; ++i) {
-      // A key of zero writes nothing whatever its factor, so 1/m is defined as 0 there.
-      if (p_.spec.norm == Norm::kInv) {
-        c.key_factor[i] = vanishes(c.m[i]) ? 0.0f : quotient(1.0f, c.m[i]);
-      } else {
-        c.key_factor[i] = quotient(1.0f, 1.0f + c.m[i]);
-      }
-    }
-    p_.simd.scale_rows(fill, Kp, c.key_factor, Pk, Kp, c.w, Kp);
+  if (p_.query.operation == Operation::kBlock) {
+    matrix_[at(Side::kQuery)]->block_forward(state.matrix[at(Side::kQuery)], c, /*previous=*/false, c.q, c.q);
   }
+  if (p_.query.operation != Operation::kDiagonal) return;
+  if (!c.q) return scan(Side::kQuery, state, c, c.k, temp_);
+  float* plain = c.q;
+  if (record_ || p_.query.squashed) {  // the squash needs its result apart from what it is applied to
+    plain = record_ ? c.q_plain : temp_;
+    std::copy_n(c.q, rows, plain);
+  }
+  scan(Side::kQuery, state, c, plain, c.q);
 }
 
 // y = B*x, advancing A.
-void Prepare::scan(KeyState& state, KeyChunk& c, const float* x, float* y) {
+void Prepare::scan(Side side, KeyState& state, KeyChunk& c, const float* x, float* y) {
   simd::PrecondScan scan{};
-  scan.kind = p_.scan_kind();
+  scan.kind = p_.scan_kind(side);
   scan.rows = c.span.fill;
   scan.n = p_.Kp;
   scan.k = c.k;
@@ -250,11 +267,11 @@ void Prepare::scan(KeyState& state, KeyChunk& c, const float* x, float* y) {
   if (p_.in.log_atk_scale) scan.center = p_.in.log_atk_scale.data[head_ * p_.in.log_atk_scale.stride[0]];
   scan.curve = &p_.curve;
   scan.ridge = ridge_;
-  scan.A = state.A;
+  scan.A = state.A[at(side)];
   scan.y = y;
-  scan.A_previous = c.A_previous;
-  scan.B = c.B;
-  scan.slope = c.slope;
+  scan.A_previous = c.scan[at(side)].A_previous;
+  scan.B = c.scan[at(side)].B;
+  scan.slope = c.scan[at(side)].slope;
   p_.simd.precond_scan(scan);
 }
 
@@ -262,7 +279,9 @@ void Prepare::skip(const Span& span, KeyState& state, KeyChunk& c) {
   c.span = span;
   load_normal(p_.in.k, span, 1.0f, c.k, c.k_inverse_norm);
   preconditioner_gates(c);
-  scan(state, c, nullptr, nullptr);
+  for (const Side side : kSides) {
+    if (p_.has_moment(side)) scan(side, state, c, nullptr, nullptr);
+  }
 }
 
 // DPLR: S_t = diag(alpha) S_{t-1} - b (a^T S_{t-1}) + k v^T. The erase key is a, the write keys are b and k.
@@ -322,9 +341,9 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
     load_tokens(g, span, value_head, p_.K, gates.alpha_rows, p_.Kp);
     p_.simd.decay_rows(span.fill, p_.Kp, gates.alpha_rows, gates.total_rows);
   } else {
-    if (p_.spec.decay == Decay::kScalar) {
+    if (p_.decays && p_.spec.decay == Decay::kScalar) {
       load_scalars(g, span, value_head, 0.0f, gates.alpha);
-    } else if (p_.spec.decay == Decay::kConst) {
+    } else if (p_.decays && p_.spec.decay == Decay::kConst) {
       std::fill_n(gates.alpha, span.tokens, g.data[value_head * g.stride[0]]);
     }
     gates.total = chunk_decay(gates.alpha);
@@ -340,35 +359,14 @@ void Prepare::gates(const KeyChunk& c, int64_t value_head, Gates& gates) const {
   } else {
     for (int64_t i = 0; i < kChunk; ++i) gates.beta[i] = i < span.tokens ? 1.0f : 0.0f;
   }
+  const Gain gain = p_.spec.solve == Solve::kDplr ? Gain::kOne : p_.spec.gain;
   for (int64_t i = 0; i < span.fill; ++i) {
-    const float beta = gates.beta[i];
-    float gain = beta;
-    switch (p_.spec.gain) {
-      case Gain::kOne:
-        gain = i < span.tokens ? 1.0f : 0.0f;
-        break;
-      case Gain::kBeta:
-      case Gain::kComba:
-        break;
-      case Gain::kLonghorn:
-        gain = quotient(beta, 1.0f + beta * c.m[i]);
-        break;
-      case Gain::kNlms:
-        gain = vanishes(c.kk[i]) ? 0.0f : quotient(1.0f, c.kk[i]);
-        break;
-      case Gain::kEfla:
-        gain = vanishes(c.kk[i]) ? beta : quotient(-std::expm1(-beta * c.kk[i]), c.kk[i]);
-        break;
-    }
-    if (p_.spec.norm == Norm::kAlphaBeta) {
-      const float denominator = gates.alpha[i] + beta * c.m[i];
-      gain = vanishes(denominator) ? 0.0f : quotient(beta, denominator);
-    }
-    if (p_.spec.solve == Solve::kDplr) gain = i < span.tokens ? 1.0f : 0.0f;
-    gates.gain[i] = gain;
-    gates.erase[i] = gain;
+    const float gained = gain == Gain::kBeta  ? gates.beta[i]
+                         : gain == Gain::kOne ? (i < span.tokens ? 1.0f : 0.0f)
+                                              : gain_of(gain, gates.alpha[i], gates.beta[i], c.m[i]);
+    gates.gain[i] = gates.erase[i] = gained;
   }
-  if (p_.spec.gain == Gain::kComba) load_scalars(p_.in.beta_erase, span, value_head, 0.0f, gates.erase);
+  if (p_.spec.erase == Erase::kOwnGain) load_scalars(p_.in.beta_erase, span, value_head, 0.0f, gates.erase);
   if (gates.e_rows) {
     p_.simd.scale_rows(span.fill, p_.Kp, gates.erase, c.e, p_.Kp, gates.e_rows, p_.Kp);
     if (p_.erases_decayed) p_.simd.mul_rows(span.fill, p_.Kp, gates.alpha_rows, gates.e_rows, gates.e_rows);

@@ -11,10 +11,13 @@ namespace deltanet {
 
 class MatrixPrecond;
 
-// What a key head carries from token to token besides S.
+// The index of what there is of a side.
+inline int at(Side side) { return static_cast<int>(side); }
+
+// What a key head carries from token to token besides S, for each side that carries something.
 struct KeyState {
-  float* A = nullptr;       // [Kp] second moment
-  float* matrix = nullptr;  // [Kp][Kp]: P of RLS or G of MesaNet
+  float* A[2] = {};       // [Kp] second moment; where both sides have one they are equal
+  float* matrix[2] = {};  // [Kp][Kp]: P of RLS (key) or G of MesaNet (query)
 
   static KeyState make(const Problem& p, Arena& arena);
   void load_initial(const Problem& p, const Sequence& sequence, int64_t head);
@@ -30,17 +33,16 @@ struct KeyChunk {
   float* q = nullptr;   // last half of eq; null if only states are wanted
   float* k = nullptr;   // normalized key; the same rows as e except for offline and DPLR rows
   float* w = nullptr;   // [write_sets*kChunk][Kp]; the same rows as k where nothing is applied to the write key
-  float m[kChunk];      // k . Pk, with Pk the preconditioned key
-  float kk[kChunk];     // k . k
+  float m[kChunk];      // k . w, if the gain reads it
 
   // Recorded for the backward pass.
   float* q_normal = nullptr;  // after the L2 norm, before correction, scale and preconditioner
-  float* q_plain = nullptr;   // what the query-side preconditioner was applied to
-  float* Pk = nullptr;        // preconditioned key before its normalizer
-  float *A_previous = nullptr, *B = nullptr, *slope = nullptr;
+  float* q_plain = nullptr;   // what the query-side diagonal preconditioner was applied to
+  struct Scan {
+    float *A_previous = nullptr, *B = nullptr, *slope = nullptr;
+  } scan[2];             // by side
   float* eta = nullptr;  // RWKV-7
   float q_inverse_norm[kChunk], k_inverse_norm[kChunk];
-  float key_factor[kChunk];  // normalizer of the write key
   alignas(64) float alpha_atk[kChunk];
   float beta_atk[kChunk];           // gates of the preconditioner
   float total_atk;                  // decay over the chunk
@@ -78,9 +80,9 @@ struct GateGrads {
 // chunk's do, so that everything that reaches the normalized key meets in one place.
 struct KeyGrads {
   float *e = nullptr, *q = nullptr, *k = nullptr, *w = nullptr;
-  float m[kChunk], kk[kChunk];
-  float* dA = nullptr;       // [Kp] gradient of the carried second moment
-  float* dmatrix = nullptr;  // [Kp][Kp] gradient of the carried P or G
+  float m[kChunk];
+  KeyState state;                                 // gradients of what is carried
+  float beta_atk[kChunk], log_alpha_atk[kChunk];  // gradients of the gates of the moment, from both sides
 };
 
 // Gradients of the parameters that all tokens of a head share, over one sequence.
@@ -115,7 +117,7 @@ class Prepare {
 
   // Call order for a chunk: clear(grads); core and gates_backward for each value head; backward; store_gates.
   void clear(KeyGrads& grads) const;
-  // From the gradients of gain and erase to those of beta, the decay and k.Pk, k.k. Overwrites e_rows of `dgates`.
+  // From the gradients of gain and erase to those of beta, the decay and k.w. Overwrites e_rows of `dgates`.
   void gates_backward(const KeyChunk& chunk, const Gates& gates, GateGrads& dgates, KeyGrads& grads) const;
   // From read query, erase and write key to the inputs of the key head, which are stored in `out`. `tied` receives the
   // share of beta and the decay if the preconditioner uses them.
@@ -125,24 +127,24 @@ class Prepare {
 
  private:
   void load_normal(const ConstTensor& source, const Span& span, float factor, float* rows, float* inverse_norm) const;
-  bool key_norm() const;  // the write key has a normalizer that depends on m
   void write_key(KeyState& state, KeyChunk& chunk);
+  void read_query(KeyState& state, KeyChunk& chunk);
   void low_rank_factors(KeyChunk& chunk);
   void preconditioner_gates(KeyChunk& chunk);
-  void scan(KeyState& state, KeyChunk& chunk, const float* x, float* y);
-  void write_key_backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared,
-                          const InputGradients& out);
-  void scan_backward(const KeyChunk& chunk, const float* dy, float* dx, KeyGrads& grads, GateGrads& tied,
-                     SharedGrads& shared, const InputGradients& out);
+  void scan(Side side, KeyState& state, KeyChunk& chunk, const float* x, float* y);
+  void write_key_backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared);
+  void read_query_backward(KeyChunk& chunk, KeyGrads& grads, GateGrads& tied, SharedGrads& shared);
+  void scan_backward(Side side, const KeyChunk& chunk, const float* x, const float* dy, float* dx, KeyGrads& grads,
+                     GateGrads& tied, SharedGrads& shared);
   void low_rank_factors_backward(const KeyChunk& chunk, KeyGrads& grads, const InputGradients& out);
 
   const Problem& p_;
   const int64_t head_;
   const bool record_, queries_;
-  float* temp_;                      // [kChunk][Kp]
-  float* ridge_ = nullptr;           // [Kp]
-  float* dridge_ = nullptr;          // [Kp]
-  MatrixPrecond* matrix_ = nullptr;  // RLS and MesaNet; in the arena
+  float* temp_;                    // [kChunk][Kp]
+  float* ridge_ = nullptr;         // [Kp]
+  float* dridge_ = nullptr;        // [Kp]
+  MatrixPrecond* matrix_[2] = {};  // RLS (key) and MesaNet (query); in the arena
 };
 
 }  // namespace deltanet

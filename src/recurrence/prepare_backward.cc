@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "recurrence/divisors.h"
+#include "recurrence/gains.h"
 #include "recurrence/matrix_precond.h"
 #include "recurrence/prepare.h"
 
@@ -14,11 +14,12 @@ void Prepare::clear(KeyGrads& g) const {
   if (g.e != g.k) std::fill_n(g.e, rows, 0.0f);
   if (g.w != g.k) std::fill_n(g.w, rows, 0.0f);
   std::fill_n(g.m, kChunk, 0.0f);
-  std::fill_n(g.kk, kChunk, 0.0f);
+  std::fill_n(g.beta_atk, kChunk, 0.0f);
+  std::fill_n(g.log_alpha_atk, kChunk, 0.0f);
 }
 
 void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& dg, KeyGrads& grads) const {
-  const bool comba = p_.spec.gain == Gain::kComba;
+  const bool own_gain = p_.spec.erase == Erase::kOwnGain;
   const bool dplr = p_.spec.solve == Solve::kDplr;
   if (gates.e_rows) {
     // e = erase * decay * key: first the decay, then the two others.
@@ -44,66 +45,40 @@ void Prepare::gates_backward(const KeyChunk& c, const Gates& gates, GateGrads& d
     dg.beta[i] = 0.0f;
     dg.beta_erase[i] = dg.erase[i];
     if (dplr) continue;
-    const double de = comba ? dg.gain[i] : static_cast<double>(dg.gain[i]) + dg.erase[i];
-    const double e = gates.gain[i], beta = gates.beta[i];
-    double dbeta = 0.0;
-    switch (p_.spec.gain) {
-      case Gain::kOne:
-        break;
-      case Gain::kBeta:
-      case Gain::kComba:
-        dbeta = de;
-        break;
-      case Gain::kLonghorn: {
-        const double denominator = 1.0 + beta * c.m[i];
-        dbeta = quotient(de, denominator * denominator);
-        grads.m[i] -= static_cast<float>(de * e * e);
-        break;
-      }
-      case Gain::kNlms:
-        grads.kk[i] -= static_cast<float>(de * e * e);
-        break;
-      case Gain::kEfla: {
-        const double kk = c.kk[i];
-        const double rest = std::exp(-beta * kk);
-        dbeta = de * rest;
-        // (beta exp(-beta kk) - e)/kk loses all digits for small keys; its series there is -beta^2/2 + beta^3 kk/3.
-        const double slope = std::fabs(kk * beta) < 1e-4 ? beta * beta * (-0.5 + beta * kk / 3.0)
-                                                         : (beta * rest + std::expm1(-beta * kk) / kk) / kk;
-        if (!vanishes(kk)) grads.kk[i] += static_cast<float>(de * slope);
-        break;
-      }
-    }
-    if (p_.spec.norm == Norm::kAlphaBeta) {
-      const double alpha = gates.alpha[i];
-      const double denominator = alpha + beta * c.m[i];
-      if (!vanishes(denominator)) {
-        dbeta = quotient(de * alpha, denominator * denominator);
-        dg.log_alpha[i] -= static_cast<float>(de * e * alpha / denominator);
-        grads.m[i] -= static_cast<float>(de * e * e);
-      }
-    }
-    dg.beta[i] = static_cast<float>(dbeta);
+    const double dgain = own_gain ? dg.gain[i] : static_cast<double>(dg.gain[i]) + dg.erase[i];
+    const float m = reads_m(p_.spec.gain) ? c.m[i] : 0.0f;
+    const GainSlope slope = gain_slope(p_.spec.gain, gates.alpha[i], gates.beta[i], m, gates.gain[i]);
+    dg.beta[i] = static_cast<float>(dgain * slope.beta);
+    dg.log_alpha[i] += static_cast<float>(dgain * slope.log_alpha);
+    grads.m[i] += static_cast<float>(dgain * slope.m);
   }
+  if (!p_.decays) std::fill_n(dg.log_alpha, kChunk, 0.0f);  // RLS forgets in P alone, and adds that later
 }
 
 void Prepare::backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared, const InputGradients& out) {
   const int64_t Kp = p_.Kp;
+  read_query_backward(c, g, tied, shared);
   if (p_.spec.solve == Solve::kDplr) {
     low_rank_factors_backward(c, g, out);
   } else {
-    write_key_backward(c, g, tied, shared, out);
+    write_key_backward(c, g, tied, shared);
+    if (out.k_write) store_tokens(g.w, Kp, c.span, head_, p_.K, out.k_write);
+    if (out.k_erase) store_tokens(g.e, Kp, c.span, head_, p_.K, out.k_erase);
+  }
+  if (p_.spec.tie_gates) {
+    for (int64_t i = 0; i < c.span.tokens; ++i) {
+      tied.beta[i] += g.beta_atk[i];
+      if (!c.alpha_atk_rows) tied.log_alpha[i] += g.log_alpha_atk[i];
+    }
+  } else {
+    if (out.beta_atk) store_scalars(g.beta_atk, c.span, head_, out.beta_atk);
+    if (out.g_atk) store_scalars(g.log_alpha_atk, c.span, head_, out.g_atk);
   }
 
   float factor[kChunk];
-  const Gain gain = p_.spec.gain;
-  if (gain == Gain::kLonghorn || gain == Gain::kNlms || gain == Gain::kEfla) {
-    for (int64_t i = 0; i < kChunk; ++i) factor[i] = 2.0f * g.kk[i];
-    p_.simd.add_scaled_rows(kChunk, Kp, factor, c.k, Kp, g.k, Kp);
-  }
   std::fill_n(factor, kChunk, p_.scale);
   p_.simd.scale_rows(kChunk, Kp, factor, g.q, Kp, g.q, Kp);
-  if (gain == Gain::kComba) {
+  if (p_.query.operation == Operation::kMinusKey) {
     float along[kChunk];
     p_.simd.dot_rows(kChunk, Kp, g.q, Kp, c.k, Kp, along);
     for (int64_t i = 0; i < c.span.tokens; ++i) shared.d -= along[i];
@@ -118,58 +93,72 @@ void Prepare::backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& s
   if (out.k) store_tokens(g.k, Kp, c.span, head_, p_.K, out.k);
 }
 
-void Prepare::write_key_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared,
-                                 const InputGradients& out) {
-  const int64_t Kp = p_.Kp;
-  if (p_.spec.precond == Precond::kMesa) matrix_->mesa_backward(c, g, tied, shared);
-  if (p_.spec.precond == Precond::kRls) matrix_->rls_backward(c, g);
-  if (p_.spec.precond == Precond::kAtq) {
-    std::copy_n(g.q, kChunk * Kp, temp_);
-    std::fill_n(g.q, kChunk * Kp, 0.0f);
-    scan_backward(c, temp_, g.q, g, tied, shared, out);
+void Prepare::read_query_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared) {
+  const int64_t rows = kChunk * p_.Kp;
+  if (p_.query.operation == Operation::kMesa) {
+    matrix_[at(Side::kQuery)]->mesa_backward(c.start.matrix[at(Side::kQuery)], c, g, tied, shared);
   }
-  if (key_norm()) {
-    // w = f(m) Pk: the gradient of the factor goes to m, the rest to Pk.
-    float along[kChunk];
-    p_.simd.dot_rows(kChunk, Kp, g.w, Kp, c.Pk, Kp, along);
-    for (int64_t i = 0; i < kChunk; ++i) g.m[i] -= along[i] * c.key_factor[i] * c.key_factor[i];
-    p_.simd.scale_rows(kChunk, Kp, c.key_factor, g.w, Kp, g.w, Kp);
+  if (p_.query.operation == Operation::kBlock) {
+    std::copy_n(g.q, rows, temp_);
+    std::fill_n(g.q, rows, 0.0f);
+    matrix_[at(Side::kQuery)]->block_backward(c.start.matrix[at(Side::kQuery)], c, /*previous=*/false, c.q, temp_, g.q,
+                                              g.state.matrix[at(Side::kQuery)], g, shared);
   }
-  if (key_norm() || p_.spec.norm == Norm::kAlphaBeta || p_.spec.gain == Gain::kLonghorn) {
-    // m = k . Pk. Where Pk is k itself both halves go to k.
-    p_.simd.add_scaled_rows(kChunk, Kp, g.m, c.Pk, Kp, g.k, Kp);
-    p_.simd.add_scaled_rows(kChunk, Kp, g.m, c.k, Kp, g.w, Kp);
-  }
-  if (p_.spec.precond == Precond::kIdentity) {
-    float one[kChunk];
-    std::fill_n(one, kChunk, 1.0f);
-    p_.simd.add_scaled_rows(kChunk, Kp, one, g.w, Kp, g.k, Kp);
-  }
-  if (p_.key_side()) scan_backward(c, g.w, g.k, g, tied, shared, out);
-  if (out.k_write) store_tokens(g.w, Kp, c.span, head_, p_.K, out.k_write);
-  if (out.k_erase) store_tokens(g.e, Kp, c.span, head_, p_.K, out.k_erase);
+  if (p_.query.operation != Operation::kDiagonal) return;
+  std::copy_n(g.q, rows, temp_);
+  std::fill_n(g.q, rows, 0.0f);
+  scan_backward(Side::kQuery, c, c.q_plain, temp_, g.q, g, tied, shared);
 }
 
-void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGrads& g, GateGrads& tied,
-                            SharedGrads& shared, const InputGradients& out) {
+void Prepare::write_key_backward(KeyChunk& c, KeyGrads& g, GateGrads& tied, SharedGrads& shared) {
+  const int64_t Kp = p_.Kp;
+  if (reads_m(p_.spec.gain)) {
+    // m = k . w. Where w is k itself both halves go to k.
+    p_.simd.add_scaled_rows(kChunk, Kp, g.m, c.w, Kp, g.k, Kp);
+    p_.simd.add_scaled_rows(kChunk, Kp, g.m, c.k, Kp, g.w, Kp);
+  }
+  switch (p_.key.operation) {
+    case Operation::kCopy: {
+      float one[kChunk];
+      std::fill_n(one, kChunk, 1.0f);
+      p_.simd.add_scaled_rows(kChunk, Kp, one, g.w, Kp, g.k, Kp);
+      break;
+    }
+    case Operation::kDiagonal:
+      scan_backward(Side::kKey, c, c.k, g.w, g.k, g, tied, shared);
+      break;
+    case Operation::kBlock:
+      matrix_[at(Side::kKey)]->block_backward(c.start.matrix[at(Side::kKey)], c, /*previous=*/true, c.w, g.w, g.k,
+                                              g.state.matrix[at(Side::kKey)], g, shared);
+      break;
+    case Operation::kRls:
+      matrix_[at(Side::kKey)]->rls_backward(c.start.matrix[at(Side::kKey)], c, g, tied);
+      break;
+    default:  // k itself, or an input of its own
+      break;
+  }
+}
+
+void Prepare::scan_backward(Side side, const KeyChunk& c, const float* x, const float* dy, float* dx, KeyGrads& g,
+                            GateGrads& tied, SharedGrads& shared) {
   float dcenter = 0.0f;
   float dbeta[kChunk], dlog_alpha[kChunk];
   if (ridge_) std::fill_n(dridge_, p_.Kp, 0.0f);
   simd::PrecondScanGrad scan{};
-  scan.kind = p_.scan_kind();
+  scan.kind = p_.scan_kind(side);
   scan.rows = kChunk;
   scan.n = p_.Kp;
   scan.k = c.k;
-  scan.x = p_.spec.precond == Precond::kAtq ? c.q_plain : c.k;
+  scan.x = x;
   scan.alpha = c.alpha_atk_rows ? c.alpha_atk_rows : c.alpha_atk;
   scan.alpha_is_row = c.alpha_atk_rows != nullptr;
   scan.beta = c.beta_atk;
   scan.eps = static_cast<float>(p_.spec.eps);
-  scan.A_previous = c.A_previous;
-  scan.B = c.B;
-  scan.slope = c.slope;
+  scan.A_previous = c.scan[at(side)].A_previous;
+  scan.B = c.scan[at(side)].B;
+  scan.slope = c.scan[at(side)].slope;
   scan.dy = dy;
-  scan.dA = g.dA;
+  scan.dA = g.state.A[at(side)];
   scan.dk = g.k;
   scan.dx = dx;
   scan.dalpha_log = c.alpha_atk_rows ? tied.log_alpha_rows : dlog_alpha;
@@ -182,14 +171,9 @@ void Prepare::scan_backward(const KeyChunk& c, const float* dy, float* dx, KeyGr
   if (ridge_) {
     for (int64_t i = 0; i < p_.K; ++i) shared.ridge[i] += dridge_[i];
   }
-  if (p_.spec.tie_gates) {
-    for (int64_t i = 0; i < c.span.tokens; ++i) {
-      tied.beta[i] += dbeta[i];
-      if (!c.alpha_atk_rows) tied.log_alpha[i] += dlog_alpha[i];
-    }
-  } else {
-    if (out.beta_atk) store_scalars(dbeta, c.span, head_, out.beta_atk);
-    if (out.g_atk) store_scalars(dlog_alpha, c.span, head_, out.g_atk);
+  for (int64_t i = 0; i < c.span.tokens; ++i) {
+    g.beta_atk[i] += dbeta[i];
+    if (!c.alpha_atk_rows) g.log_alpha_atk[i] += dlog_alpha[i];
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "deltanet/recurrence.h"
+#include "recurrence/preconditioners.h"
 #include "recurrence/squash.h"
 #include "simd/kernels.h"
 
@@ -21,15 +22,17 @@ struct Problem {
   const Tensor writes;            // Options::writes
   const bool free_gram_gradient;  // Options::free_gram_gradient
   const simd::Kernels& simd;
+  const Preconditioner &key, &query;
 
   int64_t K, V, Kp, Vp;       // Kp, Vp: padded to whole vectors
   int64_t group;              // value heads per key head
   float scale;                // of q
   bool erases;                // the row has an erase key (online and DPLR)
   bool diagonal;              // the chunk is treated with a decay vector per token
+  bool decays;                // the state decays; that of RLS does not, whatever its P forgets
   bool erases_decayed;        // the erase key reads the state after the token's decay: it is multiplied by the decay
   bool own_erase_key;         // the erase key is not k
-  simd::SquashCurve curve{};  // stable preconditioner
+  simd::SquashCurve curve{};  // squashed preconditioners
   int64_t reads;              // stacked read keys: erase and query, or query alone
   int64_t write_sets;         // write keys per token: 1, or 2 (solved and given) for DPLR unless b = k
 
@@ -39,38 +42,39 @@ struct Problem {
         shape(sizes),
         writes(options.writes),
         free_gram_gradient(options.free_gram_gradient),
-        simd(simd::kernels()) {
+        simd(simd::kernels()),
+        key(definition(s.key)),
+        query(definition(s.query)) {
     K = shape.K;
     V = shape.V;
     Kp = simd::padded(K);
     Vp = simd::padded(V);
     group = shape.U / shape.H;
     scale = static_cast<float>(spec.scale ? *spec.scale : 1.0 / std::sqrt(static_cast<double>(K)));
-    if (spec.precond == Precond::kAtkStable) curve = squash_curve(spec);
+    if (squashes(spec)) curve = squash_curve(spec);
     const bool dplr = spec.solve == Solve::kDplr;
     erases = spec.solve != Solve::kOffline;
-    erases_decayed = spec.solve == Solve::kOnline && spec.gain != Gain::kComba;
+    erases_decayed = spec.solve == Solve::kOnline && spec.erase != Erase::kOwnGain;
+    decays = spec.decay != Decay::kNone && key.operation != Operation::kRls;
     own_erase_key = dplr || spec.erase == Erase::kFree;
     reads = erases ? 2 : 1;
     write_sets = dplr && spec.tying != Tying::kBEqK ? 2 : 1;
     diagonal = spec.decay == Decay::kDiag || write_sets == 2;
   }
 
-  bool key_side() const {
-    return spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
-           spec.precond == Precond::kAtkRaw;
-  }
-  bool own_write_key() const {
-    return key_side() || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity ||
-           spec.precond == Precond::kFree;
-  }
-  bool has_moment() const { return key_side() || spec.precond == Precond::kAtq; }  // the row carries A
-  simd::PrecondKind scan_kind() const {
-    if (spec.precond == Precond::kAtq) return simd::PrecondKind::kInverse;
-    if (spec.precond != Precond::kAtkStable) return simd::PrecondKind::kInversePrevious;
+  const Preconditioner& on(Side side) const { return side == Side::kKey ? key : query; }
+  bool own_write_key() const { return key.operation != Operation::kNothing; }
+  bool has_moment(Side side) const { return on(side).carries == Carried::kMoment; }
+  bool has_matrix(Side side) const { return !has_moment(side) && on(side).carries != Carried::kNothing; }
+  bool both_blocks() const { return key.operation == Operation::kBlock && query.operation == Operation::kBlock; }
+  bool has_moment() const { return has_moment(Side::kKey) || has_moment(Side::kQuery); }
+  bool has_matrix() const { return has_matrix(Side::kKey) || has_matrix(Side::kQuery); }
+  simd::PrecondKind scan_kind(Side side) const {
+    if (!on(side).squashed) {
+      return on(side).previous ? simd::PrecondKind::kInversePrevious : simd::PrecondKind::kInverse;
+    }
     return spec.squash == Squash::kTanh ? simd::PrecondKind::kStableTanh : simd::PrecondKind::kStableFast;
   }
-  bool has_matrix() const { return spec.precond == Precond::kRls || spec.precond == Precond::kMesa; }
 };
 
 // One sequence: tokens [begin, end) of batch entry `batch`; `index` counts states.

@@ -9,22 +9,14 @@
 #include "base/interrupt.h"
 #include "deltanet/rows.h"
 #include "recurrence/autodiff.h"
-#include "recurrence/divisors.h"
+#include "recurrence/gains.h"
+#include "recurrence/preconditioners.h"
 
 // The definition of every row: one token loop for one head of one sequence, with T = double for values and T = Var for
 // gradients. Private; the entry points are in deltanet/reference.h.
 //
 // Shapes as in deltanet/recurrence.h. The state S is [K,V]: S[i][j] pairs key dimension i with value dimension j. How
 // it is kept is a parameter, too: as its entries, or as the writes that they are made of, as a chunkwise form does.
-//
-// Where a key is zero, three factors of the write would be 0/0. They are fixed here so that a zero key writes nothing
-// and passes no gradient through the guard:
-//   gain nlms   1/(k.k)                  is 0    where k.k vanishes
-//   gain efla   (1 - e^(-beta l))/l      is beta where l = k.k vanishes (its limit)
-//   norm inv    1/(k.Bk)                 is 0    where k.Bk vanishes
-// Likewise norm alpha_beta, beta/(alpha + beta k.Bk), is 0 where its denominator vanishes (a decay that underflows).
-// To vanish is to be smaller than every normal number of float32, 1.2e-38 (divisors.h): keys of less than 1.1e-19 write
-// nothing here, where 1/(k.k) would write 1e19 and more.
 //
 // An infinite second moment has the squash of its limit, 1.
 
@@ -47,20 +39,6 @@ struct HeadResult {
   std::vector<T> o;           // [tokens, V]
   std::vector<T> S, A, P, G;  // [K,V], [K], [K,K], [K,K]; A, P, G are empty where the row has none
 };
-
-inline bool gain_needs_beta(const Spec& spec) {
-  return spec.solve != Solve::kDplr && spec.gain != Gain::kOne && spec.gain != Gain::kNlms;
-}
-
-// Does the preconditioner take alpha and beta of the main recurrence? It then needs as many value heads as key heads,
-// and reads beta (1 when absent) even where the gain does not.
-inline bool preconditioner_shares_gates(const Spec& spec) { return spec.tie_gates || spec.precond == Precond::kMesa; }
-
-// Does the row keep the diagonal second moment of the keys, A?
-inline bool uses_moment(const Spec& spec) {
-  return spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
-         spec.precond == Precond::kAtkRaw || spec.precond == Precond::kAtq;
-}
 
 template <class T>
 T dot(const std::vector<T>& x, const std::vector<T>& y) {
@@ -121,6 +99,23 @@ std::vector<T> solve_spd(std::vector<T> m, std::vector<T> x) {
   return x;
 }
 
+// (G + diag(ridge))^-1 x
+template <class T>
+std::vector<T> solve_ridge(std::vector<T> G, const T* ridge, const std::vector<T>& x) {
+  for (std::size_t i = 0; i < x.size(); ++i) G[i * x.size() + i] += ridge[i];
+  return solve_spd(G, x);
+}
+
+// Zeros outside of the blocks on the diagonal.
+template <class T>
+void keep_blocks(const Spec& spec, std::vector<T>& G) {
+  const auto width = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(G.size()))));
+  const auto block = static_cast<std::size_t>(spec.block);
+  for (std::size_t i = 0; i < G.size(); ++i) {
+    if (i / width / block != i % width / block) G[i] = 0.0;
+  }
+}
+
 // The stable diagonal preconditioner B = x^(-s), s = squash(log(A + eps) - center), Eq. 9.
 template <class T>
 T stable_preconditioner(const Spec& spec, const T& moment, const T& center) {
@@ -136,28 +131,30 @@ T stable_preconditioner(const Spec& spec, const T& moment, const T& center) {
   return exp(T(std::log(spec.x)) * exponent);
 }
 
-// The scalar gain. kk = k.k and m = k.Pk with P the preconditioner.
+// P <- P/alpha for the inverse Gram, but a channel whose diagonal would grow beyond kLargestInverse begins again with
+// the row and column of the identity.
 template <class T>
-T gain_of(const Spec& spec, const T& alpha, const T& beta, const T& kk, const T& m) {
-  using std::expm1;
-  if (spec.norm == Norm::kAlphaBeta) {
-    const T denominator = alpha + beta * m;
-    return vanishes(number_of(denominator)) ? T(0.0) : beta / denominator;
+void forget(const T& alpha, std::vector<T>& P) {
+  const auto width = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(P.size()))));
+  std::vector<char> kept(width);
+  for (std::size_t i = 0; i < width; ++i) {
+    kept[i] = !(number_of(P[i * width + i]) / number_of(alpha) > kLargestInverse);
   }
-  switch (spec.gain) {
-    case Gain::kOne:
-      return T(1.0);
-    case Gain::kBeta:
-    case Gain::kComba:
-      return beta;
-    case Gain::kLonghorn:
-      return beta / (T(1.0) + beta * m);
-    case Gain::kNlms:
-      return vanishes(number_of(kk)) ? T(0.0) : T(1.0) / kk;
-    case Gain::kEfla:
-      return vanishes(number_of(kk)) ? beta : -expm1(-(beta * kk)) / kk;
+  for (std::size_t i = 0; i < P.size(); ++i) {
+    const std::size_t row = i / width, column = i % width;
+    P[i] = kept[row] && kept[column] ? P[i] / alpha : T(row == column ? 1.0 : 0.0);
   }
-  return beta;
+}
+
+// The diagonal preconditioner of one side: B, so that the key is B*k or the query B*q. `moments` are A_{t-1} and A_t.
+template <class T>
+std::vector<T> diagonal(const Spec& spec, const Preconditioner& side, const std::vector<T> (&moments)[2],
+                        const T* center, const T* ridge) {
+  std::vector<T> B = moments[side.previous ? 0 : 1];
+  for (std::size_t i = 0; i < B.size(); ++i) {
+    B[i] = side.squashed ? stable_preconditioner(spec, B[i], *center) : T(1.0) / (B[i] + ridge[i]);
+  }
+  return B;
 }
 
 // S as its K V entries.
@@ -206,14 +203,20 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
   Vector& P = out.P;
   Vector& G = out.G;
   const int64_t nh = n * dims.H + h;
-  if (uses_moment(spec)) A = initial(x.A0, nh, K);
-  if (spec.precond == Precond::kMesa) G = symmetric_part(initial(x.G0, nh, K * K).data(), width);
-  if (spec.precond == Precond::kRls) {
+  const Preconditioner &on_key = definition(spec.key), &on_query = definition(spec.query);
+  const bool has_moment = carries(spec, Carried::kMoment);
+  if (has_moment) A = initial(x.A0, nh, K);
+  const bool blocks = does(spec, Operation::kBlock);
+  if (carries(spec, Carried::kGram)) G = symmetric_part(initial(x.G0, nh, K * K).data(), width);
+  if (blocks) keep_blocks(spec, G);
+  if (on_key.operation == Operation::kRls) {
     P = Vector(width * width, zero);
     if (x.P0) {
       P = symmetric_part(x.P0 + nh * K * K, width);
     } else {
-      for (std::size_t i = 0; i < width; ++i) P[i * width + i] = one / x.ridge[h];
+      for (std::size_t i = 0; i < width; ++i) {
+        P[i * width + i] = one / x.ridge[ridge_makes_P0(spec) ? static_cast<std::size_t>(h) : h * width + i];
+      }
     }
   }
 
@@ -223,7 +226,7 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     Vector q = vector_at(x.q, th, K), k = vector_at(x.k, th, K);
     const Vector v = vector_at(x.v, tu, V);
     if (spec.l2norm) q = normalized(q), k = normalized(k);
-    if (spec.gain == Gain::kComba) {
+    if (on_query.operation == Operation::kMinusKey) {
       for (std::size_t i = 0; i < width; ++i) q[i] = q[i] - x.d[h] * k[i];
     }
     q = scaled(scale, q);
@@ -238,52 +241,54 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     const T beta = x.beta ? x.beta[tu] : one;
 
     // ---- diagonal second moment of the keys, A_t = alpha_atk A_{t-1} + beta_atk k*k
-    const Vector A_prev = A;
-    if (uses_moment(spec)) {
+    Vector moments[2] = {A, A};
+    if (has_moment) {
       const T alpha_atk = x.g_atk ? exp(x.g_atk[th]) : one;
       const T beta_atk = spec.tie_gates ? beta : x.beta_atk ? x.beta_atk[th] : one;
       for (std::size_t i = 0; i < width; ++i) {
-        A[i] = (spec.tie_gates ? alpha[i] : alpha_atk) * A_prev[i] + beta_atk * k[i] * k[i];
+        A[i] = (spec.tie_gates ? alpha[i] : alpha_atk) * moments[0][i] + beta_atk * k[i] * k[i];
       }
+      moments[1] = A;
     }
+    const Vector G_previous = G;
+    if (blocks) {
+      const T alpha_atk = spec.tie_gates ? alpha[0] : x.g_atk ? exp(x.g_atk[th]) : one;
+      const T beta_atk = spec.tie_gates ? beta : x.beta_atk ? x.beta_atk[th] : one;
+      G = scaled(alpha_atk, G);
+      add_outer(G, k, scaled(beta_atk, k));
+      keep_blocks(spec, G);
+    }
+    const T* center = x.log_atk_scale ? x.log_atk_scale + h : nullptr;
+    const T* ridge = x.ridge ? x.ridge + h * K : nullptr;
 
-    // ---- write key w: Pk, perhaps normalized by m = k.Pk
+    // ---- write key w, and its product with the key
     Vector w = k;
-    switch (spec.precond) {
-      case Precond::kAtkStable:
-        for (std::size_t i = 0; i < width; ++i) w[i] = stable_preconditioner(spec, A[i], x.log_atk_scale[h]) * k[i];
-        break;
-      case Precond::kAtkUnstable:
-      case Precond::kAtkRaw:
-        for (std::size_t i = 0; i < width; ++i) w[i] = k[i] / (A_prev[i] + x.ridge[h * K + static_cast<int64_t>(i)]);
-        break;
-      case Precond::kRls:
-        w = times(k, P);
-        break;
-      case Precond::kFree:
-        w = vector_at(x.k_write, th, K);
-        break;
-      default:
-        break;
+    if (on_key.operation == Operation::kDiagonal) {
+      const Vector B = diagonal(spec, on_key, moments, center, ridge);
+      for (std::size_t i = 0; i < width; ++i) w[i] = B[i] * k[i];
+    } else if (on_key.operation == Operation::kBlock) {
+      w = solve_ridge(G_previous, ridge, k);
+    } else if (on_key.operation == Operation::kGiven) {
+      w = vector_at(x.k_write, th, K);
+    } else if (on_key.operation == Operation::kRls) {  // P_t k, and P_t
+      if (spec.decay != Decay::kNone) forget(alpha[0], P);
+      const Vector Pk = times(k, P);
+      const T weight = spec.gain == Gain::kBeta ? beta : one;
+      w = scaled(one / (one + weight * dot(k, Pk)), Pk);
+      add_outer(P, w, scaled(-weight, Pk));
     }
-    const T m = dot(k, w);
-    if (spec.precond == Precond::kRls) add_outer(P, w, scaled(T(-1.0) / (one + m), w));
-    if (spec.precond == Precond::kAtkUnstable || spec.precond == Precond::kRls || spec.norm == Norm::kOnePlus) {
-      w = scaled(one / (one + m), w);
-    } else if (spec.norm == Norm::kInv) {
-      w = scaled(vanishes(number_of(m)) ? zero : one / m, w);
-    }
-    const T gain = gain_of(spec, alpha[0], beta, dot(k, k), m);
+    const T gain = gain_of(spec.gain, alpha[0], beta, dot(k, w));
 
     // ---- state
     const Vector e = spec.erase == Erase::kFree ? vector_at(x.k_erase, th, K) : k;
-    Vector read_before_decay;  // what the low-rank and Comba erasures read
+    Vector read_before_decay;  // what the low-rank erasures and those with a gain of their own read
     if (spec.solve == Solve::kDplr) {
       read_before_decay = S.read(vector_at(spec.tying == Tying::kRwkv7 ? x.kk : x.a, th, K));
-    } else if (spec.gain == Gain::kComba) {
+    } else if (spec.erase == Erase::kOwnGain) {
       read_before_decay = S.read(e);
     }
-    if (spec.decay != Decay::kNone) S.decay(alpha);
+    const bool forgets = on_key.operation == Operation::kRls;  // then alpha cancels in S
+    if (spec.decay != Decay::kNone && !forgets) S.decay(alpha);
     if (spec.solve == Solve::kDplr) {  // S_t = diag(alpha) S - b (a^T S) + k v^T
       Vector b = k;
       if (spec.tying == Tying::kGeneral) b = vector_at(x.b, th, K);
@@ -296,24 +301,23 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
       S.write(k, v);
     } else {
       Vector update = scaled(gain, v);  // offline
-      const Vector erased = spec.solve == Solve::kOffline ? Vector()
-                            : spec.gain == Gain::kComba   ? scaled(x.beta_erase[tu], read_before_decay)
-                                                          : scaled(gain, S.read(e));
+      const Vector erased = spec.solve == Solve::kOffline   ? Vector()
+                            : spec.erase == Erase::kOwnGain ? scaled(x.beta_erase[tu], read_before_decay)
+                                                            : scaled(gain, S.read(e));
       for (std::size_t j = 0; j < erased.size(); ++j) update[j] = update[j] - erased[j];
       S.write(w, update);
     }
 
     // ---- read
-    if (spec.precond == Precond::kAtq) {
-      for (std::size_t i = 0; i < width; ++i) q[i] = q[i] / (A[i] + x.ridge[h * K + static_cast<int64_t>(i)]);
-    } else if (spec.precond == Precond::kMesa) {
+    if (on_query.operation == Operation::kDiagonal) {
+      const Vector B = diagonal(spec, on_query, moments, center, ridge);
+      for (std::size_t i = 0; i < width; ++i) q[i] = B[i] * q[i];
+    } else if (on_query.operation == Operation::kBlock) {
+      q = solve_ridge(G, ridge, q);
+    } else if (on_query.operation == Operation::kMesa) {
       G = scaled(alpha[0], G);
       add_outer(G, k, scaled(beta, k));
-      Vector regularized = G;
-      for (std::size_t i = 0; i < width; ++i) {
-        regularized[i * width + i] += x.ridge[h * K + static_cast<int64_t>(i)];
-      }
-      q = solve_spd(regularized, q);
+      q = solve_ridge(G, ridge, q);
     }
     const Vector o = S.read(q);
     out.o.insert(out.o.end(), o.begin(), o.end());

@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "deltanet/error.h"
+#include "recurrence/gains.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet::reference {
 namespace {
@@ -65,47 +67,24 @@ std::vector<Need> needs(const Spec& spec, const Dims& dims, bool has_P0) {
   if (spec.decay == Decay::kConst) list.push_back({"g", {U}});
   if (spec.decay == Decay::kScalar) list.push_back({"g", per_value_head});
   if (spec.decay == Decay::kDiag) list.push_back({"g", {B, T, U, K}});
-  if (gain_needs_beta(spec))
-    list.push_back({"beta", per_value_head});
-  else if (preconditioner_shares_gates(spec))
-    list.push_back({"beta", per_value_head, kOptional});
-  if (spec.gain == Gain::kComba) {
-    list.push_back({"beta_erase", per_value_head});
-    list.push_back({"d", {H}});
+  const bool reads = reads_beta(spec.gain) || spec.tie_gates || does(spec, Operation::kMesa);
+  if (spec.solve != Solve::kDplr && reads) list.push_back({"beta", per_value_head, !reads_beta(spec.gain)});
+  if (spec.erase == Erase::kOwnGain) list.push_back({"beta_erase", per_value_head});
+  if (carries(spec, Carried::kMoment)) list.push_back({"A0", {N, H, K}, kOptional});
+  if (has_gates(spec) && !spec.tie_gates) {
+    list.push_back({"g_atk", per_key_head, kOptional});
+    list.push_back({"beta_atk", per_key_head, kOptional});
   }
-  if (uses_moment(spec)) {
-    list.push_back({"A0", {N, H, K}, kOptional});
-    if (!spec.tie_gates) {
-      list.push_back({"g_atk", per_key_head, kOptional});
-      list.push_back({"beta_atk", per_key_head, kOptional});
-    }
+  for (const std::string_view input : {"k_write", "d", "log_atk_scale", "ridge"}) {
+    const std::string_view axes = preconditioner_axes(spec, input);
+    const bool replaced = input == "ridge" && ridge_makes_P0(spec) && has_P0;
+    if (axes.empty() || replaced) continue;
+    Extents extents;
+    for (const char axis : axes) extents.push_back(axis == 'B' ? B : axis == 'T' ? T : axis == 'H' ? H : K);
+    list.push_back({input, extents});
   }
-  switch (spec.precond) {
-    case Precond::kNone:
-    case Precond::kIdentity:
-      break;
-    case Precond::kFree:
-      list.push_back({"k_write", per_key});
-      break;
-    case Precond::kAtkStable:
-      list.push_back({"log_atk_scale", {H}});
-      break;
-    case Precond::kAtkUnstable:
-    case Precond::kAtkRaw:
-    case Precond::kAtq:
-      list.push_back({"ridge", {H, K}});
-      break;
-    case Precond::kMesa:
-      list.push_back({"ridge", {H, K}});
-      list.push_back({"G0", {N, H, K, K}, kOptional});
-      break;
-    case Precond::kRls:
-      if (has_P0)
-        list.push_back({"P0", {N, H, K, K}});
-      else
-        list.push_back({"ridge", {H}});
-      break;
-  }
+  if (carries(spec, Carried::kInverseGram)) list.push_back({"P0", {N, H, K, K}, kOptional});
+  if (carries(spec, Carried::kGram)) list.push_back({"G0", {N, H, K, K}, kOptional});
   if (spec.erase == Erase::kFree) list.push_back({"k_erase", per_key});
   if (spec.solve == Solve::kDplr) {
     const bool rwkv7 = spec.tying == Tying::kRwkv7;
@@ -126,7 +105,7 @@ Dims read_dims(const Spec& spec, const Arrays& inputs) {
     throw bad("v", std::to_string(dims.U) + " value heads",
               "a multiple of the " + std::to_string(dims.H) + " key heads");
   }
-  if (preconditioner_shares_gates(spec) && dims.U != dims.H) {
+  if (shares_gates(spec) && dims.U != dims.H) {
     throw bad("v", std::to_string(dims.U) + " value heads",
               "as many as key heads (" + std::to_string(dims.H) + ") where the preconditioner shares the gates");
   }
@@ -157,9 +136,9 @@ void check_inputs(const Spec& spec, const Arrays& inputs, const Dims& dims) {
 
 std::vector<Output> outputs_of(const Spec& spec, const Dims& dims) {
   std::vector<Output> list = {{"o", {dims.B, dims.T, dims.U, dims.V}}, {"S_final", {dims.N, dims.U, dims.K, dims.V}}};
-  if (uses_moment(spec)) list.push_back({"A_final", {dims.N, dims.H, dims.K}});
-  if (spec.precond == Precond::kRls) list.push_back({"P_final", {dims.N, dims.H, dims.K, dims.K}});
-  if (spec.precond == Precond::kMesa) list.push_back({"G_final", {dims.N, dims.H, dims.K, dims.K}});
+  if (carries(spec, Carried::kMoment)) list.push_back({"A_final", {dims.N, dims.H, dims.K}});
+  if (carries(spec, Carried::kInverseGram)) list.push_back({"P_final", {dims.N, dims.H, dims.K, dims.K}});
+  if (carries(spec, Carried::kGram)) list.push_back({"G_final", {dims.N, dims.H, dims.K, dims.K}});
   return list;
 }
 

@@ -4,6 +4,7 @@
 #include "deltanet/recurrence.h"
 #include "deltanet/rows.h"
 #include "recurrence/arrays.h"
+#include "recurrence/preconditioners.h"
 #include "theory/statements.h"
 
 namespace deltanet::theory {
@@ -24,7 +25,7 @@ Section check_chunkwise(const CheckOptions& options) {
   const int64_t T = options.quick ? 45 : 131;
   uint64_t seed = options.seed;
   for (const Row& row : rows()) {
-    const bool one_value_head = row.spec.tie_gates || row.spec.precond == Precond::kMesa;
+    const bool one_value_head = shares_gates(row.spec);
     const Shape shape{1, T, 1, one_value_head ? 1 : 2, 20, 12, 1};
     Spec spec = row.spec;
     spec.l2norm = spec.solve != Solve::kDplr;

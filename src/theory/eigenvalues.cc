@@ -54,7 +54,7 @@ std::vector<double> step(const Spec& spec, const Token& token, const Array& S0, 
   inputs["v"] = {{1, 1, 1, V}, std::vector<double>(static_cast<std::size_t>(V), v)};
   inputs["g"] = {{1, 1, 1}, {std::log(token.alpha)}};
   inputs["beta"] = {{1, 1, 1}, {token.beta}};
-  if (spec.precond == Precond::kAtkStable) {
+  if (spec.key == Precond::kStable) {
     inputs["log_atk_scale"] = {{1}, {token.center}};
     inputs["A0"] = {{1, 1, kDim}, token.moment};
   }

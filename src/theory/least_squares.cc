@@ -68,6 +68,32 @@ std::vector<double> least_squares_outputs(const Data& data) {
   return o;
 }
 
+// The same with forgetting alpha_i and weights beta_i: S_t minimises sum_{i<=t} (prod_{i<j<=t} alpha_j) beta_i
+// |S k_i - v_i|^2 + (prod_{j<=t} alpha_j) ridge |S|^2, so that the ridge decays, too.
+std::vector<double> forgetting_outputs(const Data& data, const std::vector<double>& g, const std::vector<double>& beta,
+                                       bool ridge_stays) {
+  const auto K = static_cast<std::size_t>(data.K), V = static_cast<std::size_t>(data.V);
+  std::vector<double> o;
+  for (std::size_t t = 0; t < static_cast<std::size_t>(data.T); ++t) {
+    Matrix a(t + 1 + K, K), b(t + 1 + K, V);
+    double kept = 1;
+    for (std::size_t i = t + 1; i-- > 0;) {
+      const double root = std::sqrt(kept * beta[i]);
+      for (std::size_t j = 0; j < K; ++j) a(i, j) = root * data.k.data[i * K + j];
+      for (std::size_t j = 0; j < V; ++j) b(i, j) = root * data.v.data[i * V + j];
+      kept *= std::exp(g[i]);
+    }
+    for (std::size_t i = 0; i < K; ++i) a(t + 1 + i, i) = std::sqrt(kRidge * (ridge_stays ? 1 : kept));
+    const Matrix map = least_squares(a, b);
+    for (std::size_t j = 0; j < V; ++j) {
+      double sum = 0;
+      for (std::size_t i = 0; i < K; ++i) sum += data.q.data[t * K + i] * map(i, j);
+      o.push_back(sum);
+    }
+  }
+  return o;
+}
+
 double largest_difference(const std::vector<double>& x, const std::vector<double>& y) {
   double difference = 0, size = 0;
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -97,9 +123,41 @@ double write_key_difference(const Data& data) {
 double two_by_two(Spec spec) {
   spec.scale = 1.0;
   Arrays inputs = {{"q", {{1, 1, 1, 2}, {1, 0}}}, {"k", {{1, 1, 1, 2}, {1, 1}}}, {"v", {{1, 1, 1, 2}, {1, 1}}}};
-  inputs["ridge"] = spec.precond == Precond::kRls ? Array{{1}, {1}} : Array{{1, 2}, {1, 1}};
-  if (spec.gain == Gain::kBeta) inputs["beta"] = {{1, 1, 1}, {1}};
+  inputs["ridge"] = spec.key == Precond::kRls ? Array{{1}, {1}} : Array{{1, 2}, {1, 1}};
+  if (spec.gain != Gain::kOne) inputs["beta"] = {{1, 1, 1}, {1}};
   return reference_forward(spec, inputs).at("o").data[0];
+}
+
+// With forgetting and weights: which least squares rls and mesa solve, and where the two meet.
+void check_forgetting(const Data& data, const Arrays& tokens, uint64_t seed, Section& section) {
+  std::mt19937_64 rng(seed + 1);
+  std::uniform_real_distribution<double> alpha(0.9, 1.0), weight(0.1, 1.0);
+  Arrays inputs = tokens;
+  Array g{{1, data.T, 1}, {}}, beta = g;
+  for (int64_t t = 0; t < data.T; ++t) g.data.push_back(std::log(alpha(rng))), beta.data.push_back(weight(rng));
+  Spec rls = find_row("rls_decay").spec;
+  rls.scale = 1.0;
+  const Spec& mesa = find_row("mesa").spec;
+  const Array per_head{{1}, {kRidge}}, per_channel{{1, data.K}, std::vector<double>(data.K, kRidge)};
+  const auto outputs = [&](const Spec& spec, const Array& ridge) {
+    Arrays given = inputs;
+    given["g"] = g;
+    given["beta"] = beta;
+    given["ridge"] = ridge;
+    return reference_forward(spec, given).at("o").data;
+  };
+  const auto add = [&](const char* statement, double measured, const char* relation, double bound) {
+    section.checks.push_back({statement, "App. C.4", measured, relation, bound});
+  };
+  const auto solved = [&](bool ridge_stays) { return forgetting_outputs(data, g.data, beta.data, ridge_stays); };
+  add("row rls_decay = weighted least squares whose ridge decays with the data",
+      largest_difference(outputs(rls, per_head), solved(false)), "<=", 1e-10);
+  add("row mesa = weighted least squares whose ridge stays",
+      largest_difference(outputs(mesa, per_channel), solved(true)), "<=", 1e-10);
+  add("with decay the two differ", largest_difference(outputs(rls, per_head), outputs(mesa, per_channel)), ">", 1e-3);
+  std::fill(g.data.begin(), g.data.end(), 0.0);
+  add("without decay they meet: rls_decay = mesa at alpha = 1",
+      largest_difference(outputs(rls, per_head), outputs(mesa, per_channel)), "<=", 1e-10);
 }
 
 }  // namespace
@@ -123,6 +181,7 @@ Section check_least_squares(const CheckOptions& options) {
   differ("exact PDN (row rls) = least squares solved anew by QR for every t", largest_difference(pdn, exact));
   differ("exact PLA (row mesa without gates) = the same least squares", largest_difference(pla, exact));
   differ("exact PDN = exact PLA", largest_difference(pdn, pla));
+  check_forgetting(data, tokens, options.seed, section);
   differ("write key P k/(1 + k.Pk) with the previous P = P k with the current P", write_key_difference(data));
 
   const auto example = [&](const char* statement, double measured, double expected) {

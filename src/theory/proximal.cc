@@ -90,21 +90,21 @@ Case draw_case(const Spec& spec, std::mt19937_64& rng) {
   in["v"] = {{1, 1, 1, kV}, token.v};
   if (spec.gain != Gain::kOne) in["beta"] = {{1, 1, 1}, {token.beta}};
   in["S0"] = {{1, 1, kK, kV}, token.state};
-  if (spec.precond == Precond::kNone) return drawn;
+  if (spec.key == Precond::kNone) return drawn;
 
   const double decay = uniform(rng), gain = uniform(rng), center = -uniform(rng);
   const Values moment = fill(kK, uniform), ridge = fill(kK, uniform);
   in["A0"] = {{1, 1, kK}, moment};
   in["g_atk"] = {{1, 1, 1}, {std::log(decay)}};
   in["beta_atk"] = {{1, 1, 1}, {gain}};
-  if (spec.precond == Precond::kAtkRaw) {
+  if (spec.key == Precond::kPrevious) {
     in["ridge"] = {{1, kK}, ridge};
   } else {
     in["log_atk_scale"] = {{1}, {center}};
   }
   for (std::size_t i = 0; i < kK; ++i) {
     token.preconditioner[i] =
-        spec.precond == Precond::kAtkRaw
+        spec.key == Precond::kPrevious
             ? 1 / (moment[i] + ridge[i])
             : stable_preconditioner(decay * moment[i] + gain * token.k[i] * token.k[i], center, spec.x);
   }

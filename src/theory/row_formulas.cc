@@ -2,21 +2,19 @@
 
 #include <fmt/format.h>
 
+#include "recurrence/gains.h"
+#include "recurrence/preconditioners.h"
+
 namespace deltanet::theory {
 namespace {
 
-bool on_key(const Spec& spec) {
-  return spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
-         spec.precond == Precond::kAtkRaw || spec.precond == Precond::kRls || spec.precond == Precond::kIdentity ||
-         spec.precond == Precond::kFree;
-}
+bool on_key(const Spec& spec) { return definition(spec.key).operation != Operation::kNothing; }
 
-bool on_query(const Spec& spec) {
-  return spec.precond == Precond::kAtq || spec.precond == Precond::kMesa || spec.gain == Gain::kComba;
-}
+bool on_query(const Spec& spec) { return definition(spec.query).operation != Operation::kNothing; }
 
 // S_{t-1} behind the decay
 std::string decayed(const Spec& spec) {
+  if (definition(spec.key).operation == Operation::kRls) return "S_{t-1}";  // P alone forgets
   switch (spec.decay) {
     case Decay::kNone:
       return "S_{t-1}";
@@ -32,35 +30,51 @@ std::string decayed(const Spec& spec) {
 
 // The gain where it is more than beta; empty otherwise.
 std::string gain_formula(const Spec& spec) {
-  if (spec.norm == Norm::kAlphaBeta) return "β_t / (α_t + β_t k_tᵀ (B_t ⊙ k_t))";
+  const char* m = on_key(spec) ? "k_tᵀ k̃_t" : "k_tᵀ k_t";
   switch (spec.gain) {
     case Gain::kOne:
     case Gain::kBeta:
-    case Gain::kComba:
       return "";
     case Gain::kLonghorn:
-      return on_key(spec) ? "β_t / (1 + β_t k_tᵀ k̃_t)" : "β_t / (1 + β_t k_tᵀ k_t)";
+      return fmt::format("β_t / (1 + β_t {})", m);
     case Gain::kNlms:
-      return "1 / ‖k_t‖²";
+      return on_key(spec) ? fmt::format("1 / {}", m) : "1 / ‖k_t‖²";
     case Gain::kEfla:
-      return "(1 - exp(-β_t λ_t)) / λ_t,  λ_t = ‖k_t‖²";
+      return fmt::format("(1 - exp(-β_t λ_t)) / λ_t,  λ_t = {}", on_key(spec) ? m : "‖k_t‖²");
+    case Gain::kInv:
+      return fmt::format("β_t / {}", m);
+    case Gain::kOnePlus:
+      return fmt::format("β_t / (1 + {})", m);
+    case Gain::kAlphaBeta:
+      return fmt::format("β_t / (α_t + β_t {})", m);
   }
   return "";
 }
 
 const char* where_gain(const Spec& spec) {
-  if (spec.norm == Norm::kAlphaBeta) return "Table 7";
-  if (spec.gain == Gain::kLonghorn && on_key(spec)) return "Table 8";
-  if (spec.gain == Gain::kNlms) return "Table 2; 0 where k_t = 0";
-  if (spec.gain == Gain::kEfla) return "Table 2; β_t where k_t = 0";
-  return "Table 2";
+  switch (spec.gain) {
+    case Gain::kLonghorn:
+      return on_key(spec) ? "Table 8" : "Table 2";
+    case Gain::kNlms:
+      return "Table 2; 0 where k_t = 0";
+    case Gain::kEfla:
+      return "Table 2; β_t where k_t = 0";
+    case Gain::kInv:
+      return "Table 7; 0 where k_t = 0";
+    case Gain::kOnePlus:
+      return spec.key == Precond::kPrevious ? "Eq. 8, Sherman-Morrison" : "Table 7";
+    case Gain::kAlphaBeta:
+      return "Table 7";
+    default:
+      return "";
+  }
 }
 
 const char* where_state(const Spec& spec) {
-  if (spec.precond == Precond::kRls) return "Eq. 5";
-  if (spec.gain == Gain::kComba) return "Table 2";
+  if (definition(spec.key).operation == Operation::kRls) return "Eq. 5";
+  if (spec.erase == Erase::kOwnGain) return "Table 2";
   if (spec.solve == Solve::kOffline) return on_key(spec) ? "App. G.3" : "Sec. 5, offline";
-  if (spec.precond == Precond::kAtkStable && spec.gain == Gain::kBeta) return "Eq. 9";
+  if (definition(spec.key).squashed && spec.gain == Gain::kBeta) return "Eq. 9";
   const bool delta_rule = spec.gain == Gain::kBeta && spec.decay == Decay::kNone && !on_key(spec);
   return delta_rule ? "Eq. 4" : "Sec. 5, online";
 }
@@ -72,7 +86,7 @@ RowFormula state_formula(const Spec& spec) {
   if (spec.solve == Solve::kDplr) {
     return {fmt::format("S_t = S_{{t-1}} (Diag(α_t) - a_t b_tᵀ) + v_t k_tᵀ,  {}", query), "Eq. D.2.1"};
   }
-  if (spec.gain == Gain::kComba) {
+  if (spec.erase == Erase::kOwnGain) {
     return {fmt::format("S_t = {0} - β̃_t S_{{t-1}} k_t {1} + β_t v_t {1},  {2}", before, key, query),
             where_state(spec)};
   }
@@ -87,13 +101,12 @@ RowFormula state_formula(const Spec& spec) {
 void add_moment(const Spec& spec, std::vector<RowFormula>& lines) {
   const char* decay = !spec.tie_gates ? "α_tᴾ " : spec.decay == Decay::kNone ? "" : "α_t ";
   const char* gain = !spec.tie_gates ? "β_tᴾ " : spec.gain == Gain::kOne ? "" : "β_t ";
-  const char* where = spec.precond == Precond::kAtkStable && !spec.tie_gates ? "Eq. 9" : "Eq. 7, App. E.3";
+  const char* where = squashes(spec) && !spec.tie_gates ? "Eq. 9" : "Eq. 7, App. E.3";
   lines.push_back({fmt::format("A_t = {}A_{{t-1}} + {}(k_t ⊙ k_t)", decay, gain), where});
 }
 
-void add_stable(const Spec& spec, std::vector<RowFormula>& lines) {
+void add_squash(const Spec& spec, std::vector<RowFormula>& lines) {
   const std::string x = row_option(spec, "x"), eps = row_option(spec, "eps");
-  add_moment(spec, lines);
   const bool fast = spec.squash == Squash::kFast, symmetric = spec.range == Range::kSym;
   lines.push_back({fmt::format("r_t = log(A_t) - μ,  s_t = {}", fast ? "r_t / (1 + |r_t|)" : "tanh(r_t)"),
                    fmt::format("{}; log(A_t + {}) here", fast ? "Eq. 9" : "App. E.3", eps)});
@@ -102,51 +115,59 @@ void add_stable(const Spec& spec, std::vector<RowFormula>& lines) {
   const char* high = spec.range == Range::kDampen ? "1" : "x";
   lines.push_back({fmt::format("B_t = exp(-log(x) {}),  x = {}", exponent, x),
                    fmt::format("{}; in [{}, {}]", symmetric ? "Eq. 9" : "App. E.3", low, high)});
-  if (spec.norm == Norm::kInv) {
-    lines.push_back({"k̃_t = B_t ⊙ k_t / (k_tᵀ (B_t ⊙ k_t))", "Table 7; 0 where k_t = 0"});
-  } else if (spec.norm == Norm::kOnePlus) {
-    lines.push_back({"k̃_t = B_t ⊙ k_t / (1 + k_tᵀ (B_t ⊙ k_t))", "Table 7"});
-  } else {
-    lines.push_back({"k̃_t = B_t ⊙ k_t", "Eq. 9"});
-  }
 }
 
-void add_preconditioner(const Spec& spec, std::vector<RowFormula>& lines) {
-  switch (spec.precond) {
-    case Precond::kNone:
-      if (spec.gain == Gain::kComba) lines.push_back({"q̃_t = q_t - d k_t", "Table 2"});
+void add_preconditioner(const Spec& spec, Side side, std::vector<RowFormula>& lines) {
+  const Preconditioner& one = definition(spec, side);
+  const char* x = side == Side::kKey ? "k" : "q";
+  const auto line = [&](std::string_view formula, const char* where) {
+    lines.push_back({fmt::format("{}̃_t = {}", x, formula), where});
+  };
+  switch (one.operation) {
+    case Operation::kNothing:
       break;
-    case Precond::kFree:
-      lines.push_back({"k̃_t free", "k_write"});
+    case Operation::kCopy:
+      line("k_t", "Sec. 4.1: two keys, no preconditioner");
       break;
-    case Precond::kIdentity:
-      lines.push_back({"k̃_t = k_t", "Sec. 4.1: two keys, no preconditioner"});
+    case Operation::kGiven:
+      line("k_write", "App. D.2; given");
       break;
-    case Precond::kAtkStable:
-      add_stable(spec, lines);
+    case Operation::kMinusKey:
+      line("q_t - d k_t", "Table 2");
       break;
-    case Precond::kAtkUnstable:
-      add_moment(spec, lines);
-      lines.push_back({"p_t = 1 / (A_{t-1} + Λ),  k̃_t = p_t ⊙ k_t / (1 + k_tᵀ (p_t ⊙ k_t))", "Eq. 8"});
+    case Operation::kDiagonal:
+      if (one.squashed) {
+        line(fmt::format("B_t ⊙ {}_t", x), "Eq. 9");
+      } else {
+        line(fmt::format("{}_t ⊘ ({} + Λ)", x, one.previous ? "A_{t-1}" : "A_t"),
+             side == Side::kQuery || spec.gain == Gain::kOnePlus ? "Eq. 8" : "App. G.2");
+      }
       break;
-    case Precond::kAtkRaw:
-      add_moment(spec, lines);
-      lines.push_back({"k̃_t = k_t ⊘ (A_{t-1} + Λ)", "App. G.2"});
+    case Operation::kBlock: {
+      const char* gram = side == Side::kKey ? "G_{t-1}" : "G_t";
+      const std::string size = row_option(spec, "block");
+      line(fmt::format("({} + Λ)⁻¹ {}_t,  G_t in blocks of {}", gram, x, size), "App. C.4, F.1");
       break;
-    case Precond::kRls:
-      lines.push_back({"k̃_t = P_{t-1} k_t / (1 + k_tᵀ P_{t-1} k_t)", "Sec. 3.1"});
+    }
+    case Operation::kRls:
+      if (shares_gates(spec)) {
+        const std::string alpha = spec.decay == Decay::kNone ? "1" : spec.decay == Decay::kConst ? "α" : "α_t";
+        const char* beta = spec.gain == Gain::kOne ? "" : "β_t ";
+        line(fmt::format("P_{{t-1}} k_t / n_t,  n_t = {} + {}k_tᵀ P_{{t-1}} k_t", alpha, beta), "Sec. 3.1, weighted");
+        lines.push_back({fmt::format("P_t = (P_{{t-1}} - {}P_{{t-1}} k_t k_tᵀ P_{{t-1}} / n_t){},  P_0 = I/λ", beta,
+                                     alpha == "1" ? "" : " / " + alpha),
+                         "App. C.4, with forgetting"});
+        break;
+      }
+      line("P_{t-1} k_t / (1 + k_tᵀ P_{t-1} k_t)", "Sec. 3.1");
       lines.push_back({"P_t = P_{t-1} - P_{t-1} k_t k_tᵀ P_{t-1} / (1 + k_tᵀ P_{t-1} k_t) = G_t⁻¹,  P_0 = I/λ",
                        "App. C.4, Sherman-Morrison"});
       break;
-    case Precond::kAtq:
-      add_moment(spec, lines);
-      lines.push_back({"q̃_t = q_t ⊘ (A_t + Λ)", "Eq. 8"});
-      break;
-    case Precond::kMesa:
+    case Operation::kMesa:
       lines.push_back({fmt::format("G_t = {}G_{{t-1}} + {}k_t k_tᵀ", spec.decay == Decay::kNone ? "" : "α_t ",
                                    spec.gain == Gain::kOne ? "" : "β_t "),
                        "Gram of the keys, Eq. 2"});
-      lines.push_back({"q̃_t = (G_t + Λ)⁻¹ q_t", "Eq. 3"});
+      line("(G_t + Λ)⁻¹ q_t", "Eq. 3");
       break;
   }
 }
@@ -175,19 +196,18 @@ std::string names(const Spec& spec) {
     if (used) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", symbol, name);
   };
   const bool dplr = spec.solve == Solve::kDplr;
-  const bool moment = spec.precond == Precond::kAtkStable || spec.precond == Precond::kAtkUnstable ||
-                      spec.precond == Precond::kAtkRaw || spec.precond == Precond::kAtq;
+  const bool gates = has_gates(spec);
   add(spec.decay == Decay::kConst, "α", "exp(g), one for each head");
   add(spec.decay == Decay::kScalar, "α_t", "exp(g), one for each token and head");
   add(spec.decay == Decay::kDiag, "α_t", "exp(g), one for each token and key dimension");
-  add(!dplr && spec.gain != Gain::kOne && spec.gain != Gain::kNlms, "β_t", "beta");
-  add(spec.gain == Gain::kComba, "β̃_t", "beta_erase");
+  add(!dplr && reads_beta(spec.gain), "β_t", "beta");
+  add(spec.erase == Erase::kOwnGain, "β̃_t", "beta_erase");
   add(spec.erase == Erase::kFree, "ê_t", "k_erase");
-  add(moment && !spec.tie_gates, "α_tᴾ", "exp(g_atk)");
-  add(moment && !spec.tie_gates, "β_tᴾ", "beta_atk");
-  add(spec.precond == Precond::kAtkStable, "μ", "log_atk_scale");
-  add(spec.precond == Precond::kRls, "λ", "ridge");
-  add(spec.precond == Precond::kMesa || (moment && spec.precond != Precond::kAtkStable), "Λ", "ridge");
+  add(gates && !spec.tie_gates, "α_tᴾ", "exp(g_atk)");
+  add(gates && !spec.tie_gates, "β_tᴾ", "beta_atk");
+  add(squashes(spec), "μ", "log_atk_scale");
+  add(ridge_makes_P0(spec), "λ", "ridge");
+  add(preconditioner_axes(spec, "ridge") == "HK", "Λ", "ridge");
   add(dplr && spec.tying == Tying::kRwkv7, "η_t", "eta");
   return text;
 }
@@ -208,8 +228,14 @@ std::vector<RowFormula> row_formulas(const Spec& spec) {
   } else {
     if (const std::string gain = gain_formula(spec); !gain.empty())
       lines.push_back({"ε_t = " + gain, where_gain(spec)});
-    add_preconditioner(spec, lines);
   }
+  if (carries(spec, Carried::kMoment)) add_moment(spec, lines);
+  if (does(spec, Operation::kBlock)) {
+    lines.push_back(
+        {spec.tie_gates ? "G_t = α_t G_{t-1} + β_t k_t k_tᵀ" : "G_t = α_tᴾ G_{t-1} + β_tᴾ k_t k_tᵀ", "Eq. 2"});
+  }
+  if (squashes(spec)) add_squash(spec, lines);
+  for (const Side side : kSides) add_preconditioner(spec, side, lines);
   if (const std::string inputs = names(spec); !inputs.empty()) lines.push_back({inputs, ""});
   const std::string scale = !spec.scale ? "q_t is multiplied by K^-1/2" : "";
   const std::string scaled =

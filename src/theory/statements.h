@@ -45,8 +45,9 @@ Section check_regression(const CheckOptions& options);     // Theorem 3.2
 Section check_eigenvalues(const CheckOptions& options);    // Lemmas E.1, E.2, E.3
 Section check_proximal(const CheckOptions& options);       // the objectives of App. G
 Section check_chunkwise(const CheckOptions& options);      // every row: chunkwise = recurrent = reference
+Section check_dplr(const CheckOptions& options);           // App. D.2: rows as DPLR, preconditioners as free keys
 
-inline constexpr Theme kThemes[] = {check_least_squares, check_regression, check_eigenvalues, check_proximal,
-                                    check_chunkwise};
+inline constexpr Theme kThemes[] = {check_least_squares, check_regression, check_eigenvalues,
+                                    check_proximal,      check_chunkwise,  check_dplr};
 
 }  // namespace deltanet::theory

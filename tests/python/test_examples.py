@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = {
     "drop_in_operator.py": ("torch", ["--length", "96", "--heads", "2", "--dim", "32"], "times as fast"),
     "evaluate_model.py": ("lm_eval", ["--steps", "2", "--out", "tasks"], "capitals_written"),
+    "own_preconditioner.py": ("torch", ["--steps", "5", "--tokens", "32"], "Kronecker"),
     "plot_training.py": ("matplotlib", ["--steps", "3", "--out", "runs"], "wrote runs/losses.png"),
     "track_state.py": ("deltanet", ["--steps", "2", "--samples", "4", "--lengths", "8", "--out", "models"], "beta-below-2"),
 }

@@ -51,8 +51,8 @@ def test_reference_agrees_with_golden(golden):
 
 def test_golden_rows_are_rows_of_the_table(golden):
     spec = {row["name"]: row["spec"] for row in deltanet.rows()}[golden.row]
-    defining = [key for key in golden.spec if key not in ("l2norm", "l2norm_eps", "scale")]
-    assert {key: spec[key] for key in defining} == {key: golden.spec[key] for key in defining}
+    of_its_run = {key: golden.spec[key] for key in ("l2norm", "l2norm_eps", "scale") if key in golden.spec}
+    assert deltanet._make_spec(golden.spec).options == deltanet._make_spec({**spec, **of_its_run}).options
     named = {"row": golden.row, "l2norm": golden.spec["l2norm"], "l2norm_eps": golden.spec["l2norm_eps"]}
     assert_close(deltanet.forward(named, golden.inputs), deltanet.forward(golden.spec, golden.inputs), 1e-6)
 
@@ -82,7 +82,7 @@ def test_rows_describe_the_table():
         assert {"q", "k", "v", "S0", "cu_seqlens"} <= set(row["inputs"])
         assert {"o", "S_final"} <= set(row["outputs"])
     pgdn = rows[names.index("pgdn")]
-    assert pgdn["spec"]["decay"] == "scalar" and pgdn["spec"]["precond"] == "atk_stable"
+    assert pgdn["spec"]["decay"] == "scalar" and pgdn["spec"]["key"] == "stable"
     assert pgdn["spec"]["x"] == 1.5 and pgdn["spec"]["scale"] is None and pgdn["spec"]["l2norm"] is False
     assert "log_atk_scale" in pgdn["inputs"] and "A_final" in pgdn["outputs"]
     assert "log_atk_scale" not in rows[names.index("gdn")]["inputs"]
@@ -94,7 +94,8 @@ def test_a_row_can_be_a_name_a_spec_or_changed_options(inputs):
     assert_same_bits(deltanet.forward(spec, inputs), named)
     assert_same_bits(deltanet.forward({"row": "pgdn"}, inputs), named)
     assert_same_bits(deltanet.forward({"row": "pgdn", "scale": None, "x": np.float64(1.5)}, inputs), named)
-    assert_same_bits(deltanet.forward({"decay": "scalar", "precond": "atk_stable"}, inputs), named)
+    assert_same_bits(deltanet.forward({"decay": "scalar", "key": "stable"}, inputs), named)
+    assert_same_bits(deltanet.forward({"precond": "atk_stable", "gain": "beta", "decay": "scalar"}, inputs), named)
     assert not np.array_equal(deltanet.forward({"row": "pgdn", "x": 2}, inputs)["o"], named["o"])
 
 
@@ -419,7 +420,7 @@ def test_good_values_pass_the_check(inputs):
         ({"row": "pgdn", "x": float("nan")}, "x"),
         ({"row": "pgdn", "eps": -1}, "eps"),
         ({"row": "pgdn", "l2norm": "maybe"}, "l2norm"),
-        ({"row": "gdn", "norm": "inv"}, "norm"),
+        ({"row": "longhorn", "norm": "inv"}, "norm"),
         ({"row": "rls", "decay": "diag"}, "decay"),
     ],
     ids=str,

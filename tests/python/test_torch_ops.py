@@ -45,6 +45,35 @@ def test_row_equals_reference(row):
     compare(row, draw(row))
 
 
+def test_combinations_without_a_row_of_their_own_equal_the_reference():
+    d = draw("comba")["d"]
+    for name, choices, more in (
+        ("pgdn", {"query": "minus_dk"}, {"d": d}),
+        ("kda", {"query": "inverse"}, {"ridge": draw("p_mamba2")["ridge"], "g_atk": None, "beta_atk": None}),
+        ("gdn_free", {"gain": "longhorn"}, {}),
+        ("pgdn", {"precond": "atk_unstable"}, {"ridge": draw("pgdn_unstable")["ridge"], "log_atk_scale": None}),
+    ):
+        tensors = {key: value for key, value in {**draw(name), **more}.items() if value is not None}
+        if choices == {"query": "inverse"}:
+            tensors["A0"] = draw("p_mamba2")["A0"]
+        row = {"row": name, **choices}
+        outputs = deltanet._make_spec(row).output_names
+        results = dict(zip(("o", "S_final", "A_final"), ops.recurrence(row, **tensors, final_states=True)))
+        upstream = {key: torch.randn(results[key].shape) for key in outputs}
+        expected, gradients = reference(row, tensors, {f"d{k}": v for k, v in upstream.items()})
+        sum((results[key] * upstream[key]).sum() for key in outputs).backward()
+        for key in outputs:
+            assert error(results[key], expected[key]) < 1e-5
+        for key, tensor in tensors.items():
+            assert error(tensor.grad, gradients[key]) < 1e-4, key
+            tensor.grad = None
+
+
+def test_two_states_beside_S_are_refused_with_the_reason():
+    with pytest.raises(ValueError, match="carries A_final and G_final"):
+        ops.recurrence({"row": "pgdn", "query": "mesa"}, **{name: draw("pgdn")[name] for name in ("q", "k", "v")})
+
+
 @pytest.mark.parametrize("row", ["gdn", "pkda", "mesa", "dplr", "retnet"])
 def test_packed_sequences_equal_reference(row):
     for dtype in (torch.int64, torch.int32):

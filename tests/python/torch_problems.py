@@ -25,7 +25,8 @@ _DECAY_AXES = {"constant": "U", "const": "U", "scalar": "BTU", "diag": "BTUK", "
 def draw(row, B=2, T=37, H=2, U=4, K=12, V=20, cu_seqlens=None, dtype=torch.float32, seed=0):
     """Leaves for every input of the row, initial states included (P0 is not: RLS has its ridge)."""
     spec = ROWS[row]["spec"]
-    if spec["tie_gates"] or spec["precond"] == "mesa":
+    weighted = spec["key"] == "rls" and (spec["decay"], spec["gain"]) != ("none", "one")
+    if spec["tie_gates"] or spec["query"] == "mesa" or weighted:
         U = H
     sizes = dict(B=B, T=T, H=H, U=U, K=K, V=V, N=B if cu_seqlens is None else len(cu_seqlens) - 1)
     generator = torch.Generator().manual_seed(seed)
@@ -34,10 +35,12 @@ def draw(row, B=2, T=37, H=2, U=4, K=12, V=20, cu_seqlens=None, dtype=torch.floa
         if name in ("cu_seqlens", "P0"):
             continue
         axes = _DECAY_AXES[spec["decay"]] if name == "g" else _AXES.get(name, "BTHK")
-        if name == "ridge" and spec["precond"] == "rls":
+        if name == "ridge" and spec["key"] == "rls":
             axes = "H"
         shape = [sizes[axis] for axis in axes]
         values = _values(name, shape, generator)
+        if name == "g" and spec["key"] == "rls":  # what P forgets is lost to its rounding
+            values = values / 8
         if name in ("k_write", "k_erase"):  # near k: along other keys the state grows without end
             values = values * tensors["k"].detach().float()
         tensors[name] = values.to(dtype).requires_grad_()

@@ -27,17 +27,25 @@ MOST_UPDATES_OF_ONE_THREAD = 1 << 19
 
 
 class Variant:
-    """A row with its options, ready to run."""
+    """A row with its options, ready to run. What the row is beside its name is words of "key=value" after it."""
 
     def __init__(self, row: str, l2norm: bool, scale: float | None, x: float | None, eps: float | None):
-        self.spec = _core.Spec.of_row(row)
+        name, *choices = row.split(" ")
+        self.spec = _core.Spec.of_row(name)
+        self.spec.set_all([tuple(choice.partition("=")[::2]) for choice in choices])
         for key, value in (("scale", scale), ("x", x), ("eps", eps)):
             if value is not None:
                 self.spec.set(key, repr(float(value)))
         if l2norm:
             self.spec.set("l2norm", "true")
         self.spec.validate()
-        self.state = next((name for name in self.spec.output_names if name in STATES), None)
+        states = [name for name in self.spec.output_names if name in STATES]
+        if len(states) > 1:
+            raise _core.Error(
+                f"row: carries {' and '.join(states)} beside S; expected at most one of them in PyTorch's operators "
+                "(deltanet.forward has no such limit)"
+            )
+        self.state = states[0] if states else None
         self.state_rank = {None: 0, "A_final": 3, "P_final": 4, "G_final": 4}[self.state]
 
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from .. import _option_text
 from .._core import Error
 from ._checks import check_offsets, check_rank, check_tensor, is_simple, number, refuse_tangents
 from ._library import INPUTS, forward_op, run_forward, variant_of
 
 
 def recurrence(
-    row: str,
+    row: str | Mapping,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -46,6 +47,7 @@ def recurrence(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Any row of :func:`deltanet.rows` on tensors of float32, bfloat16 or float16 on the CPU, with gradients.
 
+    row is a name, or a dict of options as in :func:`deltanet.forward`: {"row": "pgdn", "query": "minus_dk"}.
     The inputs are those of :func:`deltanet.forward`, with any strides; what the row needs must be given. scale, x and
     eps are the row's own when None. Returns o in the type of v, and, in float32 with final_states (otherwise None),
     S_final and the row's second state: A_final, P_final or G_final (None for rows without one). `names` says how errors
@@ -58,6 +60,8 @@ def recurrence(
         *(q, k, v, g, beta, beta_erase, d, g_atk, beta_atk, log_atk_scale, ridge),
         *(a, b, kk, eta, k_write, k_erase, S0, A0, P0, G0),
     )
+    if not isinstance(row, str):
+        row = " ".join([row.get("row", "delta_net"), *(f"{k}={_option_text(k, v)}" for k, v in row.items() if k != "row")])
     options = (row, l2norm, number("scale", scale), number("x", x), number("eps", eps))
     simple = is_simple(tensors, cu_seqlens) and q is not None and v is not None and q.dim() == v.dim() == 4
     if not simple:

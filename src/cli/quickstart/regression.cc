@@ -21,7 +21,7 @@ std::string bar(double share) {
 
 Color color_of(const RegressionSolver& solver) {
   if (solver.ridge > 0) return Color::kGray;
-  return solver.spec.precond == Precond::kNone ? Color::kBlue : Color::kVermilion;
+  return solver.spec.key == Precond::kNone ? Color::kBlue : Color::kVermilion;
 }
 
 // Solvers by tokens, and how much error is left at the end beside that of the first, which is the delta rule.

@@ -10,6 +10,7 @@
 #include "deltanet/error.h"
 #include "model/config/config_fields.h"
 #include "model/config/model_types.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet {
 namespace {
@@ -98,7 +99,7 @@ void parse_spec(const Fields& fields, Config& config) {
   if (config.model_type == kRowModelType) {
     const auto options = fields.object_or_empty("spec");
     checked("spec", [&] {
-      for (const auto& [key, value] : options) set_option(config.spec, key, value);
+      set_options(config.spec, options);
       validate(config.spec);
     });
   } else if (config.model_type.starts_with("precond_")) {
@@ -206,7 +207,7 @@ void validate(const Config& config, const std::string& file) {
     fail("num_v_heads", "given " + std::to_string(config.num_v_heads) +
                             "; expected a multiple of num_heads = " + std::to_string(config.num_heads));
   }
-  const bool one_to_one = config.spec.tie_gates || config.spec.precond == Precond::kMesa;
+  const bool one_to_one = shares_gates(config.spec);
   if (!config.row.empty() && one_to_one && config.num_v_heads != config.num_heads) {
     fail("num_v_heads", "given " + std::to_string(config.num_v_heads) + "; expected num_heads = " +
                             std::to_string(config.num_heads) + ", because " + config.row + " has no grouped heads");

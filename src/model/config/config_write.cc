@@ -5,6 +5,7 @@
 
 #include "model/config/config.h"
 #include "model/config/model_types.h"
+#include "recurrence/preconditioners.h"
 
 namespace deltanet {
 namespace {
@@ -43,12 +44,12 @@ void add_recurrence(const Config& config, Json& json) {
   }
   if (config.output_gate != OutputGate::kSigmoidLowRank) json["use_gate"] = config.output_gate != OutputGate::kNone;
   if (config.output_gate == OutputGate::kSigmoid) json["output_gate_activation"] = "sigmoid";
-  if (config.spec.precond == Precond::kAtkStable) {
+  if (squashes(config.spec)) {
     json["squash_x"] = config.spec.x;
     json["squash_eps"] = config.spec.eps;
   }
   // Upstream's configs have these with the preconditioner; others get them where they say something.
-  const bool preconditioned = config.spec.precond == Precond::kAtkStable;
+  const bool preconditioned = squashes(config.spec);
   if (preconditioned || config.log_atk_scale_init != Config().log_atk_scale_init) {
     json["log_atk_scale_init"] = config.log_atk_scale_init;
   }
