@@ -65,7 +65,6 @@ TEST(Golden, CoversEveryRowAndCase) {
   }
   for (const Row& row : rows()) {
     if (row.name == "pgdn_tied" || row.name == "pgdn_identity") continue;  // tested below without files
-    if (row.name == "rls_decay") continue;                                 // least squares by QR: test_theory.cc
     if (row.name == "pgdn_block") continue;  // between the diagonal and the exact Gram: test_properties.cc
     // Rows with free keys are others of the table where these keys are what those compute (test_properties.cc).
     if (row.spec.key == Precond::kFree || row.spec.erase == Erase::kFree) continue;

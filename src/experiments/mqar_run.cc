@@ -84,7 +84,11 @@ class Evaluation {
                [&](std::span<const int32_t> ids, std::span<const int32_t> targets, std::span<const int64_t> offsets) {
                  log_probs_.resize(ids.size());
                  const auto greedy = std::make_unique<bool[]>(ids.size());
-                 model.log_probs(ids, targets, offsets, nullptr, log_probs_.data(), greedy.get());
+                 try {
+                   model.log_probs(ids, targets, offsets, nullptr, log_probs_.data(), greedy.get());
+                 } catch (const NotFiniteError&) {
+                   return;  // a run that diverged recalls nothing, and its sweep goes on
+                 }
                  right += std::count(greedy.get(), greedy.get() + ids.size(), true);
                });
     return right;

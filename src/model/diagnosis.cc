@@ -94,7 +94,7 @@ void LanguageModel::fail_not_finite(const char* what, std::span<const int32_t> i
     const std::string parameter = spoiled_parameter(weights(), "lm_head", threads_);
     place = "the head" + (parameter.empty() ? "" : ", whose weight " + parameter + " is not finite");
   }
-  throw Error("[model] " + std::string(what) + " are not finite; what first is not is that of " + place);
+  throw NotFiniteError("[model] " + std::string(what) + " are not finite; what first is not is that of " + place);
 }
 
 }  // namespace deltanet

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/arena.h"
+#include "deltanet/error.h"
 #include "model/layer.h"
 #include "model/state.h"
 #include "model/weights.h"
@@ -25,6 +26,12 @@ enum class Keep {
 // Which gradients are complete: [matrices_begin, matrices_end) of the matrices and the like of the vectors.
 struct GradientRange {
   int64_t matrices_begin, matrices_end, vectors_begin, vectors_end;
+};
+
+// What a model was asked for is not finite; the text says which part of it was the first.
+class NotFiniteError : public Error {
+ public:
+  using Error::Error;
 };
 
 // The stack of layers between embedding and head, with the memory it works in. One pass at a time; the weights are
@@ -82,7 +89,7 @@ class LanguageModel {
   Pass check(std::span<const int32_t> ids, std::span<const int64_t> offsets, const State* state) const;
   Pass check_with_targets(std::span<const int32_t> ids, std::span<const int32_t> targets,
                           std::span<const int64_t> offsets, const State* state) const;
-  // Throws Error that says where; `state`: after the pass over these tokens whose results are not finite.
+  // Throws NotFiniteError that says where; `state`: after the pass over these tokens whose results are not finite.
   [[noreturn]] void fail_not_finite(const char* what, std::span<const int32_t> ids, std::span<const int64_t> offsets,
                                     const State* state);
   // Leaves the normalized output of the last layer in scratch_.x.

@@ -135,7 +135,9 @@ void check_forgetting(const Data& data, const Arrays& tokens, uint64_t seed, Sec
   Arrays inputs = tokens;
   Array g{{1, data.T, 1}, {}}, beta = g;
   for (int64_t t = 0; t < data.T; ++t) g.data.push_back(std::log(alpha(rng))), beta.data.push_back(weight(rng));
-  Spec rls = find_row("rls_decay").spec;
+  Spec rls = find_row("rls").spec;
+  rls.decay = Decay::kScalar;
+  rls.gain = Gain::kBeta;
   rls.scale = 1.0;
   const Spec& mesa = find_row("mesa").spec;
   const Array per_head{{1}, {kRidge}}, per_channel{{1, data.K}, std::vector<double>(data.K, kRidge)};
@@ -150,13 +152,13 @@ void check_forgetting(const Data& data, const Arrays& tokens, uint64_t seed, Sec
     section.checks.push_back({statement, "App. C.4", measured, relation, bound});
   };
   const auto solved = [&](bool ridge_stays) { return forgetting_outputs(data, g.data, beta.data, ridge_stays); };
-  add("row rls_decay = weighted least squares whose ridge decays with the data",
+  add("rls with decay and gain = weighted least squares whose ridge decays with the data",
       largest_difference(outputs(rls, per_head), solved(false)), "<=", 1e-10);
   add("row mesa = weighted least squares whose ridge stays",
       largest_difference(outputs(mesa, per_channel), solved(true)), "<=", 1e-10);
   add("with decay the two differ", largest_difference(outputs(rls, per_head), outputs(mesa, per_channel)), ">", 1e-3);
   std::fill(g.data.begin(), g.data.end(), 0.0);
-  add("without decay they meet: rls_decay = mesa at alpha = 1",
+  add("without decay they meet: rls = mesa at alpha = 1",
       largest_difference(outputs(rls, per_head), outputs(mesa, per_channel)), "<=", 1e-10);
 }
 
