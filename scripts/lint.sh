@@ -10,8 +10,9 @@ source scripts/common.sh
 
 mode=${1:-all}
 
-# Versions of clang-format differ in what they do, so the files are those of one of them: Debian 12's.
-clang_format_major=14
+# Versions differ in what they format and which words they know, so the files are those of one of them: Debian 12's.
+clang_format_version=14
+codespell_version=2.2
 
 # has PROGRAM: status 1 where it is left out
 has() {
@@ -21,12 +22,13 @@ has() {
   exit 1
 }
 
-has_clang_format() {
-  has clang-format || return
+# has_version PROGRAM VERSION: status 1 where it is left out
+has_version() {
+  has "$1" || return
   local version
-  version=$(clang-format --version)
-  [[ "$version" == *"version $clang_format_major."* ]] && return
-  echo "lint: the files are formatted with clang-format $clang_format_major; here is: $version" >&2
+  version=$("$1" --version)
+  [[ " $version" == *" $2."* ]] && return
+  echo "lint: the files are those of $1 $2; here is: $version" >&2
   if [[ "$mode" == --quick ]]; then return 1; fi
   exit 1
 }
@@ -34,12 +36,12 @@ has_clang_format() {
 mapfile -t files < <(find include src tests fuzz python examples -name '*.h' -o -name '*.cc' | sort)
 
 if [[ "$mode" == --fix ]]; then
-  has_clang_format
+  has_version clang-format $clang_format_version
   clang-format -i "${files[@]}"
   exit 0
 fi
-if has codespell; then codespell; fi  # .codespellrc
-if has_clang_format; then clang-format --dry-run -Werror "${files[@]}"; fi
+if has_version codespell $codespell_version; then codespell; fi  # .codespellrc
+if has_version clang-format $clang_format_version; then clang-format --dry-run -Werror "${files[@]}"; fi
 if [[ "$mode" == --quick ]]; then exit 0; fi
 
 has clang-tidy

@@ -131,7 +131,7 @@ TEST(Options, OfSeveralMeanTheSameInAnyOrder) {
     EXPECT_EQ(options(spec), options(find_row("pgdn_unstable").spec)) << words.front().first;
   } while (std::next_permutation(words.begin(), words.end()));
   Spec spec;
-  EXPECT_THROW(set_options(spec, {{"colour", "red"}}), Error);
+  EXPECT_THROW(set_options(spec, {{"color", "red"}}), Error);
 }
 
 TEST(Validate, AcceptsTheAblations) {

@@ -185,15 +185,14 @@ void write_regression(const RegressionOptions& o, const std::vector<RegressionCu
                       const std::filesystem::path& path) {
   AtomicFile file(path);
   for (const RegressionCurve& curve : curves) {
-    const nlohmann::json line = {
-        {"experiment", "regression"},  {"axes", curve.rotated ? "rotated" : "aligned"},
-        {"solver", curve.solver.name}, {"precond", curve.solver.spec.key != Precond::kNone},
-        {"x", curve.solver.spec.x},    {"center", curve.solver.center},
-        {"ridge", curve.solver.ridge}, {"key_dim", o.key_dim},
-        {"value_dim", o.value_dim},    {"draws", o.draws},
-        {"smallest", o.smallest},      {"seed", o.seed},
-        {"tokens", curve.tokens},      {"error", curve.error},
-        {"deviation", curve.deviation}};
+    const nlohmann::json line = {{"experiment", "regression"},  {"axes", curve.rotated ? "rotated" : "aligned"},
+                                 {"solver", curve.solver.name}, {"precond", curve.solver.spec.key != Precond::kNone},
+                                 {"x", curve.solver.spec.x},    {"center", curve.solver.center},
+                                 {"ridge", curve.solver.ridge}, {"key_dim", o.key_dim},
+                                 {"value_dim", o.value_dim},    {"draws", o.draws},
+                                 {"smallest", o.smallest},      {"seed", o.seed},
+                                 {"tokens", curve.tokens},      {"error", curve.error},
+                                 {"deviation", curve.deviation}};
     file.write(line.dump() + "\n");
   }
   file.commit();

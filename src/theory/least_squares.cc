@@ -68,7 +68,7 @@ std::vector<double> least_squares_outputs(const Data& data) {
   return o;
 }
 
-// The same with forgetting alpha_i and weights beta_i: S_t minimises sum_{i<=t} (prod_{i<j<=t} alpha_j) beta_i
+// The same with forgetting alpha_i and weights beta_i: S_t minimizes sum_{i<=t} (prod_{i<j<=t} alpha_j) beta_i
 // |S k_i - v_i|^2 + (prod_{j<=t} alpha_j) ridge |S|^2, so that the ridge decays, too.
 std::vector<double> forgetting_outputs(const Data& data, const std::vector<double>& g, const std::vector<double>& beta,
                                        bool ridge_stays) {
