@@ -380,7 +380,9 @@ TEST(EvalAsk, DocumentsAndTheirCurves) {
     end = point.end;
     loss += point.loss * static_cast<double>(point.tokens);
     tokens += point.tokens;
-    if (point.begin == 1) EXPECT_EQ(point.tokens, 2);  // of two windows; the last one has more before it
+    if (point.begin == 1) {
+      EXPECT_EQ(point.tokens, 2);  // of two windows; the last one has more before it
+    }
   }
   EXPECT_EQ(tokens, 150);
   EXPECT_NEAR(loss, -expected, 1e-3);

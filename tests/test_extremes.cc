@@ -173,6 +173,30 @@ TEST_P(LongSequence, HasExactGradients) {
 INSTANTIATE_TEST_SUITE_P(Rows, LongSequence, testing::Values("gdn", "pgdn", "kda", "pkda", "mamba2", "rwkv7", "mesa"),
                          [](const auto& test) { return test.param; });
 
+// P must stay symmetric: what is not grows by 1/alpha in every token, and ends all digits within a hundred of them.
+TEST(LongSequence, OfLeastSquaresThatForgetIsExact) {
+  Problem problem = problem_of("rls", {1, 600, 1, 1, 8, 4, 1}, 10);
+  problem.spec.decay = Decay::kScalar;
+  problem.spec.gain = Gain::kBeta;
+  problem.spec.l2norm = true;
+  Arrays inputs = problem.inputs();
+  const Arrays upstream = problem.upstream();
+  for (const double alpha : {1.0, 0.95, 0.8}) {
+    fill(inputs, "g", static_cast<float>(std::log(alpha)));
+    fill(inputs, "beta", 1);
+    const Expected outputs = expected_outputs(problem.spec, inputs);
+    for (const Mode mode : kModes) {
+      EXPECT_EQ(first_difference(forward_arrays(problem.spec, inputs, one_thread(mode)), outputs), "") << alpha;
+    }
+    const Expected gradients = expected_gradients(problem.spec, inputs, upstream);
+    const Arrays fast = backward_arrays(problem.spec, inputs, upstream, one_thread(Mode::kChunk));
+    EXPECT_EQ(first_difference(fast, gradients), "") << alpha;
+    for (const auto& [name, array] : outputs.errors) {  // what they are held against is sharp
+      for (const double error : array.data) ASSERT_LE(error, 1e-4) << name << " " << alpha;
+    }
+  }
+}
+
 // The memory of many nearly constant keys: without decay the state is a long sum, and delta_net keeps correcting it.
 TEST(LongSequence, OfRepeatedKeysStaysBounded) {
   Problem problem = problem_of("delta_net", {1, kLongGradients, 1, 1, 16, 8, 1}, 9);

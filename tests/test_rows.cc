@@ -83,7 +83,7 @@ TEST(Options, RejectUnknownKeysAndValuesAndListTheValidOnes) {
   Spec spec;
   EXPECT_EQ(error_of([&] { set_option(spec, "decay", "diagonal"); }),
             "[set_option] decay: given \"diagonal\"; expected none, const, scalar or diag");
-  EXPECT_NE(error_of([&] { set_option(spec, "color", "red"); }).find("solve, decay, gain"), std::string::npos);
+  EXPECT_NE(error_of([&] { set_option(spec, "color", "red"); }).find("solve, decay, erase, gain"), std::string::npos);
   for (const char* number : {"", "2.5", "1e9"}) EXPECT_THROW(set_option(spec, "block", number), Error) << number;
   for (const char* number : {"", "abc", "1.5x", "nan", "inf", " 1"}) {
     EXPECT_THROW(set_option(spec, "x", number), Error) << number;

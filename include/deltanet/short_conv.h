@@ -14,11 +14,11 @@
 namespace deltanet {
 
 struct ShortConvInputs {
-  ConstTensor x;                        // [B,T,C]
-  ConstTensor weight;                   // [C,W]
-  ConstTensor bias;                     // [C]; absent: zero
-  ConstTensor initial;                  // [N,W-1,C], the inputs before the start, oldest first; absent: zero
-  std::span<const int64_t> cu_seqlens;  // [N+1] packs N sequences into B = 1; empty: N = B
+  ConstTensor x;                             // [B,T,C]
+  ConstTensor weight;                        // [C,W]
+  ConstTensor bias;                          // [C]; absent: zero
+  ConstTensor initial;                       // [N,W-1,C], the inputs before the start, oldest first; absent: zero
+  std::span<const int64_t> cu_seqlens = {};  // [N+1] packs N sequences into B = 1; empty: N = B
   bool silu = false;
 };
 

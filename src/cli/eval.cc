@@ -69,7 +69,7 @@ std::vector<const Task*> tasks_of(const Settings& settings) {
 std::vector<std::string> names_of(const std::vector<std::string>& directories) {
   std::vector<std::string> names;
   for (const std::string& directory : directories) {
-    fs::path path = fs::path(directory).lexically_normal();
+    fs::path path = fs::weakly_canonical(fs::absolute(directory));  // "." has a name, too
     if (path.filename().empty()) path = path.parent_path();
     names.push_back(path.filename().string());
   }
@@ -97,10 +97,8 @@ struct Evaluated {
     ask.batch.tokens = settings.batch_tokens;
     ask.batch.sequences = settings.batch_sequences;
     ask.threads = run.threads;
-    const auto json = nlohmann::json::parse(model->config_json());
-    ask.rules.window = json.value("max_position_embeddings", nlohmann::json()).is_number_integer()
-                           ? json["max_position_embeddings"].get<int64_t>()
-                           : 2048;
+    const int64_t positions = config.max_position_embeddings.value_or(0);
+    ask.rules.window = positions > 1 ? positions : 2048;  // some configs say 0 or -1 where there is no limit
     // What has a state reads on for ever; what looks back at all tokens was made for so many.
     ask.rules.max_length = attends_to_all(config) ? ask.rules.window : eval::ReadingRules::kNoLimit;
     if (settings.max_length) ask.rules.max_length = ask.rules.window = *settings.max_length;
@@ -217,7 +215,8 @@ class Evaluation {
   }
 
   void evaluate(Evaluated& evaluated, const Task& task, const std::string& title) {
-    LiveLines lines(1);
+    // Standard output is for the tables or the JSON alone where a program may read them.
+    LiveLines lines(1, settings_.json == "-" || settings_.format != "text" ? stderr : stdout);
     lines.set(0, title + "  reading the examples");
     const eval::LoadedTask loaded = load(evaluated, task);
     std::optional<eval::SavedExamples> saved;
@@ -241,7 +240,7 @@ class Evaluation {
     std::string line =
         fmt::format("{}  {} {}", title, task.metric, estimate_text(eval::find_metric(task.kind, task.metric), value));
     if (result.resumed > 0) line += fmt::format("  ({} examples were done before)", result.resumed);
-    if (settings_.json != "-") lines.say(line + "  " + duration_text(result.seconds));
+    lines.say(line + "  " + duration_text(result.seconds));
     reports_.back().tasks.emplace_back(&task, std::move(result));
   }
 

@@ -16,7 +16,7 @@ void check_writable(const std::string& path) {
   const auto status = std::filesystem::status(path, none);
   if (path.empty() || path == "-" || std::filesystem::is_fifo(status)) return;  // its reader would take it for the end
   if (!std::ofstream(path, std::ios::app)) {
-    throw Error(fmt::format("[bench] --json: cannot write to '{}'; expected a file that can be created", path));
+    throw Error(fmt::format("--json: cannot write to '{}'; expected a file that can be created", path));
   }
 }
 

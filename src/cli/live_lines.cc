@@ -13,20 +13,20 @@
 namespace deltanet::cli {
 namespace {
 
-std::size_t terminal_width() {
+std::size_t terminal_width(std::FILE* to) {
   winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
 
-LiveLines::LiveLines(std::size_t count)
-    : live_(isatty(STDOUT_FILENO) != 0), lines_(count), logged_(count, std::chrono::steady_clock::now()) {}
+LiveLines::LiveLines(std::size_t count, std::FILE* to)
+    : to_(to), live_(isatty(fileno(to)) != 0), lines_(count), logged_(count, std::chrono::steady_clock::now()) {}
 
 LiveLines::~LiveLines() {
   const std::lock_guard lock(mutex_);
   erase();
-  std::fflush(stdout);
+  std::fflush(to_);
 }
 
 void LiveLines::set(std::size_t line, std::string text) {
@@ -36,7 +36,7 @@ void LiveLines::set(std::size_t line, std::string text) {
   if (!live_) {
     if (lines_[line].empty() || now - logged_[line] < std::chrono::minutes(1)) return;
     logged_[line] = now;
-    cli::say(stdout, lines_[line] + "\n");
+    cli::say(to_, lines_[line] + "\n");
     return;
   }
   show();
@@ -54,28 +54,28 @@ void LiveLines::show() {
   last_ = now;
   erase();
   draw();
-  std::fflush(stdout);
+  std::fflush(to_);
 }
 
 void LiveLines::say(std::string_view text) {
   const std::lock_guard lock(mutex_);
   erase();
-  cli::say(stdout, std::string(text) + "\n");  // goes on where it fails: the threads are at work
+  cli::say(to_, std::string(text) + "\n");  // goes on where it fails: the threads are at work
   if (live_) draw();
-  std::fflush(stdout);
+  std::fflush(to_);
 }
 
 void LiveLines::erase() {
-  if (drawn_ > 0) fmt::print("\x1b[{}A\r\x1b[J", drawn_);
+  if (drawn_ > 0) fmt::print(to_, "\x1b[{}A\r\x1b[J", drawn_);
   drawn_ = 0;
 }
 
 // A line that is wider than the terminal would take two rows, and erase() would miss one of them.
 void LiveLines::draw() {
-  const std::size_t width = terminal_width() - 1;
+  const std::size_t width = terminal_width(to_) - 1;
   for (const std::string& line : lines_) {
     if (line.empty()) continue;
-    fmt::print("{}\n", clipped(line, width));
+    fmt::print(to_, "{}\n", clipped(line, width));
     ++drawn_;
   }
 }

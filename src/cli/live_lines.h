@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdio>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -9,11 +10,11 @@
 namespace deltanet::cli {
 
 // What several threads are doing: one changing line for each at the bottom of a terminal, and lines that stay above
-// them. Where standard output is not a terminal, such as a log, the lines that stay are printed, and a changing one
-// once a minute. All calls may come from any thread.
+// them. Where `to` is not a terminal, such as a log, the lines that stay are printed, and a changing one once a minute.
+// All calls may come from any thread.
 class LiveLines {
  public:
-  explicit LiveLines(std::size_t count);
+  explicit LiveLines(std::size_t count, std::FILE* to = stdout);
   ~LiveLines();
   LiveLines(const LiveLines&) = delete;
   LiveLines& operator=(const LiveLines&) = delete;
@@ -29,6 +30,7 @@ class LiveLines {
   void draw();
 
   std::mutex mutex_;
+  std::FILE* to_;
   bool live_;
   std::size_t drawn_ = 0;
   std::vector<std::string> lines_;

@@ -50,7 +50,10 @@ Example hellaswag(const Record& record) {
   const std::string context = clean_hellaswag(record.text("activity_label") + ": " + record.text("ctx_a") + " " +
                                               capitalized(record.text("ctx_b")));
   std::vector<std::string> endings = record.texts("endings");
-  for (std::string& ending : endings) ending = clean_hellaswag(ending);
+  for (std::string& ending : endings) {
+    ending = clean_hellaswag(ending);
+    if (strip(ending).empty()) record.refuse("endings", "one of nothing but marks", "words");
+  }
   const int64_t label = record.integer("label", 0, static_cast<int64_t>(endings.size()) - 1);
   return {choice_of(context, endings, static_cast<std::size_t>(label))};
 }
@@ -66,6 +69,7 @@ Example winogrande(const Record& record) {
   const std::size_t gap = sentence.find('_');
   if (gap == std::string::npos) record.refuse("sentence", "no _", "one where the option belongs");
   const std::string rest = " " + strip(std::string_view(sentence).substr(gap + 1));
+  if (rest == " ") record.refuse("sentence", "nothing behind _", "words there");
   Choice choice{.options = {}, .answer = static_cast<std::size_t>(record.integer("answer", 1, 2) - 1)};
   for (const char* option : {"option1", "option2"}) {
     choice.options.push_back({sentence.substr(0, gap) + record.words(option), rest, characters(rest) - 1});

@@ -58,12 +58,22 @@ Difference paired_difference(const Metric& metric, std::span<const ExampleResult
   return difference;
 }
 
+namespace {
+
+// The gain without the normalizer that a preconditioner brings along.
+Gain plain_gain(const Spec& spec) {
+  const bool normalizes = spec.gain == Gain::kInv || spec.gain == Gain::kOnePlus || spec.gain == Gain::kAlphaBeta;
+  return normalizes ? Gain::kBeta : spec.gain;
+}
+
+}  // namespace
+
 std::vector<std::pair<std::size_t, std::size_t>> pairs_of(std::span<const Spec> specs) {
   if (specs.size() == 2) return {{0, 1}};
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
   for (std::size_t i = 0; i + 1 < specs.size(); ++i) {
     const Spec &a = specs[i], &b = specs[i + 1];
-    const bool same = a.solve == b.solve && a.decay == b.decay && a.gain == b.gain && a.erase == b.erase;
+    const bool same = a.solve == b.solve && a.decay == b.decay && plain_gain(a) == plain_gain(b) && a.erase == b.erase;
     const auto plain = [](const Spec& spec) { return spec.key == Precond::kNone && spec.query == Precond::kNone; };
     if (!same || plain(a) == plain(b)) continue;
     if (pairs.empty() || pairs.back().second != i) pairs.emplace_back(i, i + 1);

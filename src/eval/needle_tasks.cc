@@ -215,6 +215,7 @@ void check_lengths(const TaskOptions& options) {
       throw Error("[eval] --lengths: given " + std::to_string(length) + "; expected 1 to " + std::to_string(kLongest));
     }
   }
+  check_distinct("--lengths", lengths_of(options));
 }
 
 void check(const Task& task, const TaskOptions& options) {

@@ -39,6 +39,8 @@ std::vector<MqarTask> recall_tasks(const TaskOptions& options, std::vector<std::
                 std::string(options.pairs.empty() ? "--lengths without --pairs" : "--pairs without --lengths") +
                 "; expected both, or none");
   }
+  check_distinct("--lengths", options.lengths);
+  check_distinct("--pairs", options.pairs);
   for (const int64_t length : options.lengths) {
     for (const int64_t pairs : options.pairs) {
       if (length >= 4 * pairs) {
@@ -101,6 +103,7 @@ std::vector<int64_t> lengths_of(const TaskOptions& options) {
 
 void check_tracking(const Task& task, const TaskOptions& options) {
   for (const int64_t length : lengths_of(options)) validate(state_task(task), length);
+  check_distinct("--lengths", lengths_of(options));
 }
 
 LoadedTask load_tracking(const Task& task, const TaskOptions& options, const TaskModel& model) {

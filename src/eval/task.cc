@@ -45,7 +45,15 @@ const Task& find_task(std::string_view name) {
   }
   std::vector<std::string_view> known;
   for (const Task& task : tasks()) known.push_back(task.name);
-  throw Error("[eval] tasks: given " + in_quotes(name) + "; expected names of tasks" + suggestion(name, known));
+  throw Error("[eval] tasks: given " + in_quotes(name) + "; expected names of tasks; " + suggestion(name, known));
+}
+
+void check_distinct(std::string_view option, std::span<const int64_t> values) {
+  for (auto value = values.begin(); value != values.end(); ++value) {
+    if (std::find(values.begin(), value, *value) != value) {
+      throw Error("[eval] " + std::string(option) + ": given " + std::to_string(*value) + " twice; expected each once");
+    }
+  }
 }
 
 std::vector<const Task*> chosen_tasks(std::span<const std::string> names) {

@@ -19,9 +19,9 @@ namespace deltanet::eval {
 
 // What the user says about tasks. Each task reads what concerns it.
 struct TaskOptions {
-  std::string data;   // folder of the files
-  int64_t limit = 0;  // only the first examples of a file, or of each length of a generated task; 0: all
-  std::string text;   // of the task "text": a file
+  std::string data;       // folder of the files
+  int64_t limit = 0;      // only the first examples of a file, or of each length of a generated task; 0: all
+  std::string text = {};  // of the task "text": a file
 
   // Of generated tasks.
   int64_t samples = 500;  // for each length, unless the limit is less
@@ -29,7 +29,7 @@ struct TaskOptions {
   std::vector<int64_t> lengths = {};  // tokens of prompt and answer; empty: those of the task
   std::vector<int64_t> pairs = {};    // numbers of pairs of MQAR; empty: those of the task
   std::string filler = "random";      // of MQAR, where nothing is asked; or "zeros"
-  std::string haystack;               // a text file; empty: none was given
+  std::string haystack = {};          // a text file; empty: none was given
   std::string fit = "exact";          // or "harness"
 
   int64_t samples_of_each_length() const { return limit > 0 ? std::min(limit, samples) : samples; }
@@ -91,6 +91,8 @@ std::span<const Task> tasks();
 std::vector<const Task*> chosen_tasks(std::span<const std::string> names);
 std::vector<const Task*> chosen_tasks(std::string_view names);
 const Task& find_task(std::string_view name);  // throws Error with the nearest name
+// Throws Error where a value stands twice: its examples would count twice.
+void check_distinct(std::string_view option, std::span<const int64_t> values);
 
 // Throws Error where data are missing, with the names and fields that are expected and where people get them, and where
 // they are bad, with file, line and field. Nothing is left out silently.

@@ -227,6 +227,7 @@ void BackwardTask::load_state_gradients(KeyHead& head) {
     if (!target || !matrix || (side == Side::kQuery && p_.both_blocks()))
       continue;  // the final Gram is that of the key
     load_state(matrix, n, head.index, p_.K, p_.K, target, p_.Kp);
+    if (inverse && p_.spec.decay != Decay::kNone) symmetrize(p_.K, target, p_.Kp);
     if (p_.on(side).operation == Operation::kBlock) keep_blocks(p_, target);
   }
 }

@@ -202,6 +202,8 @@ bool set_old_preconditioner(Spec& spec, std::string_view text) {
   const auto word =
       std::find_if(std::begin(kWords), std::end(kWords), [&](const OldWord& w) { return w.name == text; });
   if (word == std::end(kWords)) return false;
+  // The row's own normalizer belongs to the preconditioner that is replaced.
+  if (spec.key == Precond::kPrevious && spec.gain == Gain::kOnePlus) spec.gain = Gain::kBeta;
   if (text == "atk_unstable") multiply_beta(spec, "precond", text, Gain::kOnePlus);
   spec.key = word->key;
   if (word->query != Precond::kNone || spec.query != Precond::kMinusDk) spec.query = word->query;
@@ -227,11 +229,11 @@ const std::vector<Option>& option_table() {
   static const std::vector<Option> table = {
       choice<&Spec::solve, kSolves>("solve"),
       choice<&Spec::decay, kDecays>("decay"),
+      choice<&Spec::erase, kErases>("erase"),  // before the gain: comba's of earlier versions has one of its own
       gain_option(),
       {"precond", nullptr, set_old_preconditioner,
        "none, identity, free, atk_stable, atk_unstable, atk_raw, rls, atq or mesa (key and query say it now)"},
       {"norm", nullptr, set_old_norm, "none, inv, one_plus or alpha_beta (they are gains now)"},
-      choice<&Spec::erase, kErases>("erase"),
       preconditioner_option<Side::kKey>("key"),
       preconditioner_option<Side::kQuery>("query"),
       choice<&Spec::squash, kSquashes>("squash"),

@@ -271,11 +271,13 @@ HeadResult<T> run_head(const Spec& spec, const Dims& dims, const Operands<T>& x,
     } else if (on_key.operation == Operation::kGiven) {
       w = vector_at(x.k_write, th, K);
     } else if (on_key.operation == Operation::kRls) {  // P_t k, and P_t
-      if (spec.decay != Decay::kNone) forget(alpha[0], P);
+      if (spec.decay != Decay::kNone && number_of(alpha[0]) != 1.0) forget(alpha[0], P);
       const Vector Pk = times(k, P);
       const T weight = spec.gain == Gain::kBeta ? beta : one;
       w = scaled(one / (one + weight * dot(k, Pk)), Pk);
       add_outer(P, w, scaled(-weight, Pk));
+      // What is not symmetric is rounding, which under decay would grow in every token.
+      if (spec.decay != Decay::kNone) P = symmetric_part(P.data(), width);
     }
     const T gain = gain_of(spec.gain, alpha[0], beta, dot(k, w));
 

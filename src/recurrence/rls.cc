@@ -66,13 +66,24 @@ MatrixPrecond::RlsWeights MatrixPrecond::rls_update(const float* k, float beta, 
   float m;
   p_.simd.dot_rows(1, Kp, k, 0, u, 0, &m);
   const float write = quotient(1.0f, 1.0f + beta * m), update = beta * write;
-  if (inverse == 1.0f) {
+  if (!forgets()) {
     add_outer(p_, -update, u, u, P, temp_);
+    return {m, write, update};
+  }
+  // P must stay symmetric to the bit: what is not grows by 1/alpha in every token, and no key takes it back. So both
+  // factors have the root of the weight, and an entry and its mirror image are products of the same two numbers.
+  const float root = std::sqrt(std::fabs(update));
+  float* right = temp_ + Kp;
+  for (int64_t i = 0; i < Kp; ++i) {
+    right[i] = root * u[i];
+    temp_[i] = -std::copysign(root, update) * u[i];
+  }
+  if (inverse == 1.0f) {
+    p_.simd.add_scaled_rows(Kp, Kp, temp_, right, 0, P, Kp);
   } else {
-    for (int64_t i = 0; i < Kp; ++i) temp_[i] = -update * u[i];
-    float* inverses = temp_ + Kp;
+    float* inverses = temp_ + 2 * Kp;
     std::fill_n(inverses, Kp, inverse);
-    p_.simd.gemm_cols(simd::Into::kRowScale, {Kp, Kp, 1, temp_, Kp, u, Kp, P, Kp, inverses});
+    p_.simd.gemm_cols(simd::Into::kRowScale, {Kp, Kp, 1, temp_, Kp, right, Kp, P, Kp, inverses});
   }
   return {m, write, update};
 }
@@ -105,7 +116,12 @@ void MatrixPrecond::rls_backward(const float* start, const KeyChunk& c, KeyGrads
   std::copy_n(start, Kp * Kp, P);
   for (int64_t t = 0; t < kChunk; ++t) {
     if (forgets()) {
-      if (forget(alpha_[t], P, k_columns_ + t * Kp) && alpha_[t] != 1.0f) scale(quotient(1.0f, alpha_[t]), P);
+      float* kept = k_columns_ + t * Kp;
+      if (alpha_[t] == 1.0f) {
+        std::fill_n(kept, Kp, 1.0f);
+      } else if (forget(alpha_[t], P, kept)) {
+        scale(quotient(1.0f, alpha_[t]), P);
+      }
       std::copy_n(P, Kp * Kp, history_ + t * Kp * Kp);
     }
     weights[t] = rls_update(c.k + t * Kp, weight(t), 1.0f, P, u_rows + t * Kp);
@@ -132,6 +148,7 @@ void MatrixPrecond::rls_backward(const float* start, const KeyChunk& c, KeyGrads
     p_.simd.dot_rows(Kp, Kp, P, Kp, du, 0, scaled);
     for (int64_t i = 0; i < Kp; ++i) g.k[t * Kp + i] += dm * u[i] + scaled[i];
     add_outer(p_, 1.0f, du, k, dP, scaled);
+    if (forgets()) symmetrize(p_.K, dP, Kp);  // as P is: what is not would grow here, too
     if (forgets()) dgates.log_alpha[t] += forget_backward(alpha_[t], k_columns_ + t * Kp, P, dP);
   }
 }

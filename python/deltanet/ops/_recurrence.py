@@ -61,6 +61,8 @@ def recurrence(
         *(a, b, kk, eta, k_write, k_erase, S0, A0, P0, G0),
     )
     if not isinstance(row, str):
+        if not isinstance(row, Mapping) or not isinstance(row.get("row", ""), str):
+            raise TypeError(f"row: given {row!r}; expected the name of a row or a dict of options such as {{'row': 'gdn'}}")
         row = " ".join([row.get("row", "delta_net"), *(f"{k}={_option_text(k, v)}" for k, v in row.items() if k != "row")])
     options = (row, l2norm, number("scale", scale), number("x", x), number("eps", eps))
     simple = is_simple(tensors, cu_seqlens) and q is not None and v is not None and q.dim() == v.dim() == 4

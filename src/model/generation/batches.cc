@@ -1,6 +1,7 @@
 // Model::score and Model::generate of many sequences: one tree of what they share, read in packed passes.
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <numeric>
@@ -25,8 +26,13 @@ using Sequences = std::vector<std::span<const int32_t>>;
 // The sequences of one call, what they share, and how much of it is read.
 class Plan {
  public:
-  Plan(LanguageModel& model, const Sequences& sequences, const BatchOptions& options)
-      : model_(model), sequences_(sequences), options_(options), tree_(prefix_tree(sequences, kLeastShared)) {
+  // `more`: tokens that will follow each sequence.
+  Plan(LanguageModel& model, const Sequences& sequences, const BatchOptions& options, int64_t more)
+      : model_(model),
+        sequences_(sequences),
+        options_(options),
+        more_(more),
+        tree_(prefix_tree(sequences, kLeastShared)) {
     wanted_before_.push_back(0);
     for (const int64_t sequence : tree_.order)
       wanted_before_.push_back(wanted_before_.back() + (wanted(sequence) ? 1 : 0));
@@ -49,8 +55,18 @@ class Plan {
   const PrefixTree& tree() const { return tree_; }
   int64_t wanted_count() const { return wanted_before_.back(); }
   bool wanted(int64_t sequence) const { return options_.skip.empty() || !options_.skip[sequence]; }
+  // States that may be carried side by side. The caches of attention, empty in a new state, hold what the longest
+  // sequence fills.
   int64_t most_states() const {
-    const int64_t bytes = State(model_.layout(), 1).bytes();
+    int64_t longest = 1, bytes = State(model_.layout(), 1).bytes();
+    for (const auto& sequence : sequences_) longest = std::max(longest, std::ssize(sequence) + more_);
+    for (const LayerLayout& layer : model_.layout().layers()) {
+      if (!layer.attention_config) continue;
+      const int64_t window = layer.attention_config->window;
+      const int64_t kept = window > 0 ? std::min(window, longest) : longest;
+      const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(kept)));  // caches grow by doubling
+      bytes += 2 * room * layer.attention.kv_heads * layer.attention.head_dim * static_cast<int64_t>(sizeof(float));
+    }
     return std::max<int64_t>(1, options_.state_bytes / std::max<int64_t>(1, bytes));
   }
 
@@ -78,6 +94,7 @@ class Plan {
   LanguageModel& model_;
   const Sequences& sequences_;
   const BatchOptions& options_;
+  int64_t more_;
   PrefixTree tree_;
   std::vector<int64_t> wanted_before_;  // sequences of PrefixTree::order before each place
   int64_t total_ = 0;
@@ -246,7 +263,7 @@ void Model::score(std::span<const ScoreRequest> requests, const BatchOptions& op
     }
     sequences.emplace_back(requests[i].ids);
   }
-  Plan plan(model, sequences, options);
+  Plan plan(model, sequences, options, 0);
   Scorer scorer(model, requests, plan, on_scored);
   plan.walk(false, [&](auto parts, auto ids, auto offsets, State* state) { scorer.pass(parts, ids, offsets, state); });
 }
@@ -264,7 +281,7 @@ GenerateStats Model::generate(std::span<const std::vector<int32_t>> prompts, con
     model.check_ids(prompts[n]);
     sequences.emplace_back(prompts[n]);
   }
-  Plan plan(model, sequences, batch);
+  Plan plan(model, sequences, batch, options.max_tokens);
   const auto start = std::chrono::steady_clock::now();
   Speaker speaker(model, sequences, plan, options, std::min(batch.sequences, plan.most_states()), on_token);
   plan.walk(true, [&](auto parts, auto ids, auto offsets, State* state) { speaker.pass(parts, ids, offsets, state); });

@@ -17,9 +17,9 @@ struct Metrics {
   double loss = 0, lr = 0, grad_norm = 0;
   int64_t tokens = 0;  // seen so far
   double tokens_per_second = 0;
-  int64_t bad_steps = 0;           // so far
-  std::optional<double> val_loss;  // where this step was evaluated
-  TaskScores tasks;                // the same of tasks (TrainObserver::evaluate)
+  int64_t bad_steps = 0;                // so far
+  std::optional<double> val_loss = {};  // where this step was evaluated
+  TaskScores tasks = {};                // the same of tasks (TrainObserver::evaluate)
 };
 
 // One line of JSON. Numbers that are not finite, which JSON lacks, are null.
