@@ -344,13 +344,23 @@ RC_GTEST_PROP(Splitting, AndCarryingTheStateEqualsOnePass, ()) {
   for (Arrays* arrays : {&expected.values, &expected.errors}) {
     (*arrays)["o"] = slice((*arrays)["o"], 1, cut, problem.shape.T);
   }
-  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
-    const Arrays first = run_forward(problem.spec, tokens_of(inputs, 0, cut), mode);
+  const Arrays before = tokens_of(inputs, 0, cut);
+  const auto rest_after = [&](const Arrays& outputs) {
     Arrays rest = tokens_of(inputs, cut, problem.shape.T);
     for (const auto& [initial, final] : kStates) {
-      if (first.count(final)) rest[initial] = first.at(final);
+      if (outputs.count(final)) rest[initial] = outputs.at(final);
     }
     if (rest.count("P0") && ridge_makes_P0(problem.spec)) rest.erase("ridge");
+    return rest;
+  };
+  // The chunks of the rest begin elsewhere than those of one pass, and so do the errors of their tokens.
+  const Expected alone = expected_outputs(problem.spec, rest_after(reference_forward(problem.spec, before)));
+  for (auto& [name, errors] : expected.errors) {
+    const Array& others = alone.errors.at(name);
+    for (std::size_t i = 0; i < errors.data.size(); ++i) errors.data[i] = std::hypot(errors.data[i], others.data[i]);
+  }
+  for (const Mode mode : {Mode::kChunk, Mode::kRecurrent}) {
+    const Arrays rest = rest_after(run_forward(problem.spec, before, mode));
     RC_ASSERT(first_difference(run_forward(problem.spec, rest, mode), expected) == "");
   }
 }
